@@ -1,0 +1,1 @@
+"""What mount, supervisor, conductor and command line share. Pure: no clock, no randomness, no I/O."""

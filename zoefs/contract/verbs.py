@@ -1,0 +1,120 @@
+"""The verbs of `ctl`: what a line may say, and in which status it is permitted.
+
+A write is all or nothing: `parse_ctl` gives every line or refuses the write.
+"""
+
+from __future__ import annotations
+
+import errno
+
+import attrs
+
+from zoefs.contract.backends import Backend
+from zoefs.contract.refusal import Refusal
+from zoefs.contract.words import ORDER_ID_RULE, Status, Verb, is_order_id
+
+_ANY = frozenset(Status)
+_LIVE = _ANY - {Status.FAILED, Status.STOPPED}
+
+
+@attrs.frozen
+class VerbRow:
+    """One verb. `argument`: what follows it (`none`, `ask`, `ask-why`, `text`). `when`: statuses that permit it."""
+
+    verb: Verb
+    argument: str
+    when: frozenset[Status]
+    doc: str
+
+
+VERBS: dict[Verb, VerbRow] = {
+    row.verb: row
+    for row in (
+        VerbRow(Verb.START, "none", frozenset({Status.STOPPED, Status.AWAIT, Status.BACKOFF}),
+                "Let a stopped agent work again; an agent in backoff starts now; one never started starts its CLI."),
+        VerbRow(Verb.STOP, "none", _ANY,
+                "End the CLI: stdin EOF, grace, TERM, grace, KILL. Queued prompts stay queued, the last answer stays."),
+        VerbRow(Verb.RESTART, "none", _ANY,
+                "Stop, forget the failure and the crash count, and start again in the same session."),
+        VerbRow(Verb.INTERRUPT, "none", _LIVE,
+                "End the running turn; the process lives. With a prompt queued and none running, end that one. "
+                "With neither, nothing happens."),
+        VerbRow(Verb.KILL, "none", _ANY,
+                "End the CLI and everything it started, now, by SIGKILL. The agent is stopped afterwards."),
+        VerbRow(Verb.ALLOW, "ask", frozenset({Status.BLOCKED}), "Grant the ask with this id, once."),
+        VerbRow(Verb.ALLOW_ALWAYS, "ask", frozenset({Status.BLOCKED}), "Grant the ask and others like it."),
+        VerbRow(Verb.DENY, "ask-why", frozenset({Status.BLOCKED}), "Refuse the ask with this id; the rest is told why."),
+        VerbRow(Verb.STEER, "text", _LIVE, "Say something into the running turn."),
+        VerbRow(Verb.COMPACT, "none", frozenset({Status.AWAIT}), "Have the CLI shorten its own history."),
+        VerbRow(Verb.RESET_BUDGET, "none", _ANY, "Count the budget from here on."),
+    )
+}
+
+
+@attrs.frozen
+class Command:
+    """One parsed line of `ctl`. `key` is the client's `#KEY`, empty where none was given."""
+
+    verb: Verb
+    argument: str = ""
+    key: str = ""
+
+    def encode(self) -> str:
+        """The line as it is kept in an order, without its newline."""
+        head = f"#{self.key} " if self.key else ""
+        return f"{head}{self.verb}{' ' + self.argument if self.argument else ''}"
+
+
+def parse_ctl(data: bytes) -> list[Command]:
+    """The commands of one write to `ctl`.
+
+    Raises Refusal(EINVAL) naming the line and what would be right. Empty lines are skipped.
+    """
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise Refusal(errno.EINVAL, "ctl takes UTF-8 text, one verb a line") from None
+    return [_parse_line(line.strip()) for line in text.split("\n") if line.strip()]
+
+
+def _parse_line(line: str) -> Command:
+    key = ""
+    rest = line
+    if line.startswith("#"):
+        key, _, rest = line[1:].partition(" ")
+        if not is_order_id(key):
+            raise Refusal(errno.EINVAL, f"{line[:80]!r}: a key is {ORDER_ID_RULE}, then a space, then the verb")
+        rest = rest.strip()
+    word, _, argument = rest.partition(" ")
+    argument = argument.strip()
+    try:
+        row = VERBS[Verb(word)]
+    except ValueError:
+        raise Refusal(errno.EINVAL, f"no verb {word[:40]!r}; the verbs are {' '.join(VERBS)}") from None
+    match row.argument:
+        case "none" if argument:
+            raise Refusal(errno.EINVAL, f"{word} takes nothing after it, not {argument[:40]!r}")
+        case "ask" if not argument or " " in argument:
+            raise Refusal(errno.EINVAL, f"{word} takes the id of one ask; read `ask` for the line to copy")
+        case "ask-why" | "text" if not argument:
+            raise Refusal(errno.EINVAL, f"{word} takes {'the id of an ask and why' if word == 'deny' else 'a text'}")
+    return Command(row.verb, argument, key)
+
+
+def check_permitted(command: Command, status: Status, backend: Backend, asks: frozenset[str]) -> None:
+    """Refuse a command that this status or backend does not permit.
+
+    Raises Refusal: EOPNOTSUPP where the backend cannot, EBUSY where the status does not permit, ESTALE where the
+    ask is not, or no longer, pending.
+    """
+    row = VERBS[command.verb]
+    if command.verb not in backend.verbs:
+        can = " ".join(verb for verb in VERBS if verb in backend.verbs)
+        raise Refusal(errno.EOPNOTSUPP, f"{command.verb}: a {backend.name} agent cannot; it can {can}")
+    if status not in row.when:
+        permitted = " ".join(verb for verb, other in VERBS.items() if status in other.when and verb in backend.verbs)
+        raise Refusal(errno.EBUSY, f"{command.verb}: not while the agent is {status}; permitted now: {permitted}")
+    if row.argument.startswith("ask"):
+        ask = command.argument.split(" ", 1)[0]
+        if ask not in asks:
+            raise Refusal(errno.ESTALE, f"{command.verb}: no ask {ask[:80]!r} is pending; read `ask` for those that are")
