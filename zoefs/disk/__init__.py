@@ -1,0 +1,1 @@
+"""The disk habits that mount and supervisor share: whole files, journals, locks, and who a process is."""

@@ -1,0 +1,81 @@
+"""Files replaced as a whole, and the fsyncs that make names and bytes last.
+
+Source of the order: write temp, fsync it, rename, fsync the directory; anything less may lose the name or the bytes
+in a power cut.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_all(fd: int, data: bytes | memoryview) -> None:
+    """Write every byte of `data`; os.write may take less on a disk that is nearly full."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def pwrite_all(fd: int, data: bytes | memoryview, offset: int) -> None:
+    """Write every byte of `data` at `offset`."""
+    view = memoryview(data)
+    while view:
+        done = os.pwrite(fd, view, offset)
+        view, offset = view[done:], offset + done
+
+
+def sync_dir(path: Path) -> None:
+    """Make the names in a directory last."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def replace(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace `path` as a whole: whoever opens it reads the old bytes or the new. Lasts when this returns."""
+    temp = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        try:
+            write_all(fd, data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(temp, path)
+    except OSError:
+        temp.unlink(missing_ok=True)
+        raise
+    sync_dir(path.parent)
+
+
+def read(path: Path) -> bytes | None:
+    """The bytes of a file; None where there is none."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def read_text(path: Path) -> str:
+    """The text of a small file without surrounding space; empty where there is none."""
+    data = read(path)
+    return "" if data is None else data.decode(errors="replace").strip()
+
+
+def names(path: Path) -> list[str]:
+    """The names in a directory, sorted; none where there is no such directory."""
+    try:
+        return sorted(os.listdir(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def size(path: Path) -> int:
+    """The length of a file; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return 0

@@ -1,0 +1,79 @@
+"""Who a process is: pid and start time together, never a name; read from /proc (source: proc(5)).
+
+A pid alone may have been given to another process; `Mark` says which one was meant, on which boot.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import attrs
+
+from zoefs.disk.files import read
+
+
+@attrs.frozen
+class Mark:
+    """A process, for ever: its pid, its start time in clock ticks since boot, and the boot."""
+
+    pid: int
+    start: int
+    boot: str = ""
+
+
+def boot_id() -> str:
+    """A word that changes at each boot of the machine."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def stat_fields(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the third on (state, ppid, pgrp, session…); empty where there is none."""
+    try:
+        data = read(Path(f"/proc/{pid}/stat"))
+    except OSError:
+        return []
+    return data.decode(errors="replace").rpartition(")")[2].split() if data else []
+
+
+def start_time(pid: int) -> int:
+    """When the process started, in clock ticks since boot; 0 where there is no such process, or only a zombie."""
+    fields = stat_fields(pid)
+    return int(fields[19]) if len(fields) > 19 and fields[0] not in "ZX" else 0
+
+
+def mark_of(pid: int) -> Mark:
+    """The mark of a process that runs now."""
+    return Mark(pid, start_time(pid), boot_id())
+
+
+def lives(mark: Mark) -> bool:
+    """Whether that very process runs."""
+    return mark.pid > 0 and mark.start > 0 and start_time(mark.pid) == mark.start
+
+
+def environment(pid: int) -> dict[str, str]:
+    """The environment a process was started with; empty where it cannot be read."""
+    try:
+        data = read(Path(f"/proc/{pid}/environ")) or b""
+    except OSError:
+        return {}
+    pairs = (os.fsdecode(entry).partition("=") for entry in data.split(b"\0") if entry)
+    return {name: value for name, _, value in pairs}
+
+
+def agent_of(pid: int, home: Path) -> str:
+    """The agent of this HOME that a process runs for, by the environment of it or of an ancestor; else empty.
+
+    The keeper sets ZOEFS_AGENT and ZOEFS_HOME for all it starts. An agent could scrub both: this guards against
+    accident, not against intent.
+    """
+    for _ in range(64):
+        if pid <= 1:
+            return ""
+        env = environment(pid)
+        if env.get("ZOEFS_AGENT") and env.get("ZOEFS_HOME") == str(home):
+            return env["ZOEFS_AGENT"]
+        fields = stat_fields(pid)
+        pid = int(fields[1]) if len(fields) > 1 else 0
+    return ""
