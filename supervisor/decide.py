@@ -1,0 +1,169 @@
+"""What to do next for one agent: a pure function of one look. No clock, no randomness, no I/O.
+
+Rules, in order; the first that applies is the act, and after each act the agent is looked at again.
+What clients took back or lost is noted first. Then a dead CLI is buried, since all else depends on how its turn
+ended. An ending that is under way goes on; only `kill` overtakes it. Verbs come before prompts. A prompt is given
+only when no turn is open, and to a stream CLI only when it is up.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import attrs
+
+from zoefs.contract.home import Order
+from zoefs.contract.lifecycle import Life
+from zoefs.contract.verbs import Command
+from zoefs.contract.words import OnLost, Verb
+
+
+@attrs.frozen
+class Line:
+    """One line of a ctl order: number `n` of `of`, from 0."""
+
+    order: Order
+    n: int
+    of: int
+    command: Command
+
+
+@attrs.frozen
+class View:
+    """What one look found. Times are seconds since 1970; `ending` is the deadline of an ending under way, else 0."""
+
+    life: Life
+    transport: str
+    on_lost: OnLost
+    now: float
+    turn_open: bool = False
+    alive: bool = False
+    started: bool = False
+    same_boot: bool = True
+    sent: bool = False
+    stdin_torn: bool = False
+    ending: float = 0.0
+    deadline: float = 0.0
+    until: float = 0.0
+    slot: bool = True
+    rest: bool = False
+    wanted: bool = False
+    line: Line | None = None
+    prompts: tuple[Order, ...] = ()
+    outs: tuple[Order, ...] = ()
+    cancelled: tuple[Order, ...] = ()
+    cut: tuple[Order, ...] = ()
+
+
+class Do(Enum):
+    """The acts that name nothing but the agent."""
+
+    BURY = "take note of the death of its process"
+    ESCALATE = "take the next step of the ending under way"
+    REST = "end its process because the supervisor goes"
+    REPLACE = "end a process whose stdin was left in mid-line"
+    SPAWN = "start its CLI"
+    WRITE = "write the open turn's prompt"
+    TIME_OUT = "interrupt a turn that took too long"
+    LOSE = "end the open turn as lost"
+
+
+@attrs.frozen
+class Obey:
+    """Carry out one line of `ctl`."""
+
+    line: Line
+
+
+@attrs.frozen
+class Give:
+    """Claim a prompt and open its turn."""
+
+    order: Order
+
+
+@attrs.frozen
+class TakeOut:
+    """Note text that somebody wrote to `out`."""
+
+    order: Order
+
+
+@attrs.frozen
+class NoteGone:
+    """Note a prompt that was cancelled by its client, or (`cut`) lost with the mount."""
+
+    order: Order
+    cut: bool
+
+
+Act = Do | Obey | Give | TakeOut | NoteGone
+
+
+def decide(view: View) -> Act | None:
+    """The next act, or None where there is nothing to do before something changes or `wake_at` passes."""
+    if view.cancelled:
+        return NoteGone(view.cancelled[0], cut=False)
+    if view.cut:
+        return NoteGone(view.cut[0], cut=True)
+    if view.outs:
+        return TakeOut(view.outs[0])
+    if view.life in (Life.STARTING, Life.UP):
+        return _with_process(view)
+    return _without_process(view)
+
+
+def _with_process(view: View) -> Act | None:
+    if not view.alive:
+        return Do.BURY
+    if view.ending:
+        if view.line is not None and view.line.command.verb is Verb.KILL:
+            return Obey(view.line)
+        return Do.ESCALATE if view.now >= view.ending else None
+    if view.rest:
+        return Do.REST
+    if view.stdin_torn:
+        return Do.REPLACE
+    if view.line is not None and not _must_wait(view, view.line):
+        return Obey(view.line)
+    if view.deadline and view.now >= view.deadline:
+        return Do.TIME_OUT
+    if view.life is Life.STARTING or view.transport == "turn":
+        return None
+    if view.turn_open:
+        return None if view.sent else Do.WRITE
+    return Give(view.prompts[0]) if view.prompts and view.line is None else None
+
+
+def _must_wait(view: View, line: Line) -> bool:
+    """An interrupt of a turn that the starting CLI is taking up again can only be said once it listens."""
+    return line.command.verb is Verb.INTERRUPT and view.life is Life.STARTING and view.turn_open
+
+
+def _without_process(view: View) -> Act | None:
+    if view.line is not None:
+        return Obey(view.line)
+    if view.life in (Life.FAILED, Life.STOPPED):
+        return Do.LOSE if view.turn_open else None
+    if view.turn_open and view.life is Life.RESTING:
+        if view.transport == "turn":
+            if view.started or not view.same_boot:
+                return Do.LOSE
+            return None if view.rest else Do.SPAWN
+        if view.on_lost is OnLost.HOLD:
+            return Do.LOSE
+    if view.rest or not view.slot:
+        return None
+    if view.life is Life.BACKOFF:
+        return Do.SPAWN if view.now >= view.until else None
+    if view.transport == "stream":
+        return Do.SPAWN if view.turn_open or view.wanted or view.prompts else None
+    return Give(view.prompts[0]) if view.prompts else None
+
+
+def wake_at(view: View) -> float:
+    """When, at the latest, to look again though nothing was heard; 0 is never."""
+    times = [view.ending, view.deadline if view.turn_open else 0.0]
+    if view.life is Life.BACKOFF:
+        times.append(view.until)
+    return min((t for t in times if t), default=0.0)

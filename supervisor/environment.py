@@ -1,0 +1,57 @@
+"""The environment of a CLI: built from an allow-list, never inherited whole.
+
+Secrets reach a CLI only because its spec names their variables or a file with them; they are written nowhere.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from zoefs.contract.home import Home
+from zoefs.contract.refusal import Refusal
+from zoefs.contract.spec import Spec
+
+PASSED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "TMPDIR")
+"""Variables that every CLI gets where the supervisor has them. Everything else must be named in the spec."""
+_BINARIES = {"claude": ("ZOEFS_CLAUDE", "claude")}
+
+
+def read_env_file(path: Path) -> dict[str, str]:
+    """The NAME=value lines of a file; quotes are stripped, other lines ignored, nothing is run by a shell.
+
+    Raises Refusal(EACCES or ENOENT…) naming the file where it cannot be read.
+    """
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise Refusal(error.errno or 0, f"env_file {path}: {error.strerror}") from None
+    found = {}
+    for line in text.splitlines():
+        name, equals, value = line.strip().removeprefix("export ").partition("=")
+        if equals and name.strip().isidentifier() and not name.startswith("#"):
+            value = value.strip()
+            quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+            found[name.strip()] = value[1:-1] if quoted else value
+    return found
+
+
+def build(spec: Spec, ours: Mapping[str, str], home: Home, mount: str, name: str) -> dict[str, str]:
+    """The CLI's environment. `ours` is the supervisor's. Raises Refusal where env_file cannot be read."""
+    env = {key: ours[key] for key in (*PASSED, *spec.env) if key in ours}
+    if spec.env_file:
+        env |= read_env_file(Path(spec.env_file))
+    env |= {"ZOEFS_AGENT": name, "ZOEFS_HOME": str(home.path)}
+    if mount:
+        env["ZOEFS_MOUNT"] = mount
+    return env
+
+
+def find_binary(spec: Spec, ours: Mapping[str, str], path: str, cwd: Path) -> str | None:
+    """The absolute path of the program to run; None where there is none that can be run."""
+    variable, default = _BINARIES.get(spec.backend, ("", ""))
+    wanted = spec.argv[0] if spec.backend == "exec" and spec.argv else ours.get(variable) or default
+    if "/" in wanted:
+        wanted = str(cwd / wanted)
+    return shutil.which(wanted, path=path or "/usr/local/bin:/usr/bin:/bin")

@@ -1,0 +1,163 @@
+"""The loop: find the agents, keep each in a task of its own, beat the heart, reap, and go when told.
+
+Everything an agent's task knows comes from its directory and its journal, so a task that fails on an error is
+begun anew from there, as after a crash.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+
+import attrs
+import trio
+
+from supervisor.agent import Agent, Gone
+from supervisor.process import become_subreaper, reap
+from supervisor.watch import Watch
+from zoefs.contract.home import HEARTBEAT_SECONDS, Home
+from zoefs.contract.words import AgentName, is_agent_name
+from zoefs.disk.files import names
+from zoefs.disk.journal import Tail, Writer
+from zoefs.disk.lock import beat, take
+from zoefs.disk.process import boot_id
+
+SWEEP_SECONDS = 5.0
+RETRY_SECONDS = 1.0
+STARTS_AT_ONCE = 3
+
+
+@attrs.define
+class Hub:
+    """What all agents of one supervisor share. `resting`: it goes, and takes the CLIs with it."""
+
+    home: Home
+    boot: str
+    env: Mapping[str, str]
+    nursery: trio.Nursery
+    agents: dict[str, Agent] = attrs.Factory(dict)
+    resting: bool = False
+    starting: set[str] = attrs.Factory(set)
+
+    @property
+    def mount(self) -> str:
+        """The mount point that agents are told of."""
+        return self.env.get("ZOEFS_MOUNT", "")
+
+    def may_start(self, name: str) -> bool:
+        """Whether one more CLI may start now: STARTS_AT_ONCE at most are in their handshake."""
+        return name in self.starting or len(self.starting) < STARTS_AT_ONCE
+
+    def started(self, name: str) -> None:
+        """A start is over, well or badly: the next in line may go."""
+        if name in self.starting:
+            self.starting.discard(name)
+            for agent in self.agents.values():
+                agent.wake()
+
+
+def complain(text: str) -> None:
+    """One line for the operator on stderr (HOME/log/supervisor.err)."""
+    print(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} supervisor: {text}", file=sys.stderr, flush=True)
+
+
+async def run(home: Home, env: Mapping[str, str]) -> None:
+    """Supervise HOME until SIGTERM (agents go on) or SIGUSR1 (agents end first). Raises lock.Held."""
+    lock = take(home.supervisor_lock)
+    become_subreaper()
+    log = Writer(home.supervisor_log, _last_seq(home))
+    log.append(("supervisor-started", {"pid": os.getpid()}))
+    async with trio.open_nursery() as nursery:
+        hub = Hub(home, boot_id(), dict(env), nursery)
+        watch = Watch(home, lambda name: _wake(hub, watch, name))
+        nursery.start_soon(_heart, lock)
+        nursery.start_soon(_children)
+        nursery.start_soon(watch.run)
+        find(hub, watch)
+        nursery.start_soon(_sweep, hub, watch)
+        why = await _told_to_go(hub)
+        log.append(("supervisor-stopped", {"why": why}))
+        nursery.cancel_scope.cancel()
+    watch.close()
+    log.close()
+    os.utime(lock, (0, 0))
+    os.close(lock)
+
+
+def _last_seq(home: Home) -> int:
+    return max((event.seq for event in Tail(home.supervisor_log).read()), default=0)
+
+
+def find(hub: Hub, watch: Watch) -> None:
+    """Begin to keep every agent that is on disk and not kept yet."""
+    for name in names(hub.home.agents):
+        if is_agent_name(name) and name not in hub.agents:
+            agent = Agent(hub.home.agent(AgentName(name)), hub)
+            hub.agents[name] = agent
+            watch.add(agent.home)
+            hub.nursery.start_soon(_keep, hub, watch, name, agent)
+
+
+def _wake(hub: Hub, watch: Watch, name: str | None) -> None:
+    if name is None:
+        find(hub, watch)
+        for agent in hub.agents.values():
+            agent.wake()
+    elif name in hub.agents:
+        hub.agents[name].wake()
+
+
+async def _keep(hub: Hub, watch: Watch, name: str, agent: Agent) -> None:
+    while True:
+        try:
+            await agent.keep()
+        except Gone:
+            break
+        except Exception as error:
+            text = f"{name}: {error}" if isinstance(error, OSError) else f"{name}: {traceback.format_exc()}"
+            complain(text)
+            await trio.sleep(RETRY_SECONDS)
+        finally:
+            agent.forget()
+            hub.started(name)
+    del hub.agents[name]
+    watch.drop(name)
+    find(hub, watch)
+
+
+async def _heart(lock: int) -> None:
+    while True:
+        beat(lock)
+        await trio.sleep(HEARTBEAT_SECONDS)
+
+
+async def _children() -> None:
+    with trio.open_signal_receiver(signal.SIGCHLD) as signals:
+        reap()
+        async for _ in signals:
+            reap()
+
+
+async def _sweep(hub: Hub, watch: Watch) -> None:
+    while True:
+        await trio.sleep(SWEEP_SECONDS)
+        _wake(hub, watch, None)
+
+
+async def _told_to_go(hub: Hub) -> str:
+    """Wait for the signal to go; for SIGUSR1, also until no CLI of ours runs."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGUSR1) as signals:
+        async for number in signals:
+            if number != signal.SIGUSR1:
+                return "told to go; agents go on"
+            hub.resting = True
+            for agent in hub.agents.values():
+                agent.wake()
+            while any(agent.running is not None for agent in hub.agents.values()):
+                await trio.sleep(0.02)
+            return "told to go; agents ended"
+    raise AssertionError("the signal receiver ended")
