@@ -129,7 +129,11 @@ class Agent:
         if self._fold.born != self._born:
             self._note((Kind.CREATED, {"name": self.home.name, "born": self._born}))
         self._read_spec()
-        self._ctl = [o for o in self._orders_in(self.home.taken) if o.kind is OrderKind.CTL]
+        taken = self._orders_in(self.home.taken)
+        self._ctl = [o for o in taken if o.kind is OrderKind.CTL]
+        for order in taken:
+            if order.kind in PROMPTS and order.id not in self._fold.ids:
+                os.rename(self.home.taken / order.name, self.home.new / order.name)  # claimed, never noted: not given
         await self._adopt()
 
     async def _adopt(self) -> None:
@@ -391,10 +395,11 @@ class Agent:
             (self.home.cancelled / order.name).unlink(missing_ok=True)
 
     def _take_out(self, order: Order) -> None:
-        if self._claim(order):
-            by = "agent" if order.kind is OrderKind.ANSWER else "client"
-            file = f"orders/taken/{order.name}"
-            self._note((Kind.OUT_WRITTEN, {"order": order.name, "by": by, "turn": self._fold.turn, "file": file}))
+        """Note it first: done again after a crash, it says the same."""
+        by = "agent" if order.kind is OrderKind.ANSWER else "client"
+        file = f"orders/taken/{order.name}"
+        self._note((Kind.OUT_WRITTEN, {"order": order.name, "by": by, "turn": self._fold.turn, "file": file}))
+        self._claim(order)
 
     async def _give(self, order: Order) -> None:
         """Claim a prompt, note it for good, and send it on its way."""

@@ -9,13 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zoefs.contract.home import Home
+from zoefs.contract.refusal import Refusal
 from zoefs.contract.words import Exit
-
-
-def default_home() -> str:
-    """HOME's place: $ZOEFS_HOME, else $XDG_STATE_HOME/zoefs, else ~/.local/state/zoefs."""
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.environ.get("ZOEFS_HOME") or f"{state}/zoefs"
+from zoefs.disk.layout import default_home, ensure
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,19 +19,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="zoefs-supervisor", description="Keep the agents of one HOME running.")
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run in the foreground until SIGTERM (agents go on) or SIGUSR1 (they end)")
-    run.add_argument("--home", default=default_home(), help="HOME (default: %(default)s)")
+    run.add_argument("--home", default=default_home(os.environ), help="HOME (default: %(default)s)")
     given = parser.parse_args(arguments)
 
     import trio
 
     from supervisor.keep import run as keep
-    from zoefs.disk.layout import ensure
     from zoefs.disk.lock import Held
 
     home = Home(Path(given.home).resolve())
     try:
         ensure(home)
         trio.run(keep, home, dict(os.environ))
+    except Refusal as refusal:
+        print(f"zoefs-supervisor: {refusal.sentence}", file=sys.stderr)
+        return Exit.REFUSED
     except Held as held:
         print(f"zoefs-supervisor: {home.path} is already supervised by pid {held.mark.pid}", file=sys.stderr)
         return Exit.REFUSED

@@ -1,0 +1,277 @@
+"""The only importer of pyfuse3 beside the daemon's start: requests in, service calls, replies out.
+
+Another FUSE transport could be put in this file's place. Rules (source: facts measured with pyfuse3 3.5.0):
+no exception but FUSEError may leave a handler; release commits before any checkpoint; a notification sent from here
+is `attr_only` or a poll wake-up, the two that cannot deadlock; one poll handle an open file, the newest.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import logging
+import os
+import select
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+import pyfuse3
+from pyfuse3 import EntryAttributes, FileHandleT, FileInfo, FUSEError, InodeT, RequestContext
+
+from zoefs.contract.refusal import Refusal
+from zoefs.mount.handles import Handle
+from zoefs.mount.service import Attributes, Service
+from zoefs.mount.tree import FILES
+from zoefs.mount.view import View
+
+log = logging.getLogger("zoefs.mount")
+P = ParamSpec("P")
+R = TypeVar("R")
+_READY = select.POLLIN | select.POLLRDNORM
+_WRITABLE = select.POLLOUT | select.POLLWRNORM
+
+
+def guarded(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Whatever goes wrong in a handler, only its caller hears of it: a bug is EIO and a traceback in the log."""
+
+    @functools.wraps(handler)
+    async def safe(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return await handler(*args, **kwargs)
+        except FUSEError:
+            raise
+        except (Refusal, OSError) as error:
+            raise FUSEError(error.errno or errno.EIO) from None
+        except Exception:
+            log.exception("%s", handler.__name__)
+            raise FUSEError(errno.EIO) from None
+
+    return safe
+
+
+class Operations(pyfuse3.Operations):
+    """See module."""
+
+    supports_dot_lookup = False
+    enable_writeback_cache = False
+
+    def __init__(self, service: Service) -> None:
+        super().__init__()
+        self._service = service
+        self._handles: dict[int, Handle] = {}
+        self._directories: dict[int, list[tuple[bytes, Callable[[], Attributes]]]] = {}
+        self._next = 1
+        self._pollers: dict[int, pyfuse3.PollHandle] = {}
+        self._polled: dict[View, set[int]] = {}
+        self._uid, self._gid = os.getuid(), os.getgid()
+        service.changed = self._changed
+
+    # -- attributes and names -----------------------------------------------------------------------------------
+
+    def _entry(self, told: Attributes) -> EntryAttributes:
+        entry = EntryAttributes()
+        entry.st_ino = InodeT(told.inode)
+        entry.st_mode = told.mode
+        entry.st_size = told.size
+        entry.st_nlink = told.links
+        entry.st_uid, entry.st_gid = self._uid, self._gid
+        entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = told.mtime
+        entry.st_blocks = (told.size + 511) >> 9
+        entry.attr_timeout, entry.entry_timeout = told.attr_seconds, told.entry_seconds
+        return entry
+
+    def _told(self, told: Attributes) -> EntryAttributes:
+        self._service.looked_up(told.inode)
+        return self._entry(told)
+
+    @guarded
+    async def lookup(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> EntryAttributes:
+        return self._told(self._service.lookup(parent_inode, os.fsdecode(name)))
+
+    @guarded
+    async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
+        return self._entry(self._service.attributes(inode))
+
+    async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
+        for inode, count in inode_list:
+            self._service.forget(inode, count)
+
+    @guarded
+    async def setattr(
+        self,
+        inode: InodeT,
+        attr: EntryAttributes,
+        fields: pyfuse3.SetattrFields,
+        fh: FileHandleT | None,
+        ctx: RequestContext,
+    ) -> EntryAttributes:
+        if fields.update_size and fh is not None:
+            self._handles[fh].truncate(attr.st_size)
+        return self._entry(self._service.attributes(inode))
+
+    @guarded
+    async def readlink(self, inode: InodeT, ctx: RequestContext) -> bytes:
+        return os.fsencode(self._service.readlink(inode))
+
+    # -- files --------------------------------------------------------------------------------------------------
+
+    def _opened(self, handle: Handle) -> FileInfo:
+        fh = self._next
+        self._next += 1
+        self._handles[fh] = handle
+        return FileInfo(fh=FileHandleT(fh), direct_io=True, keep_cache=False, nonseekable=False)
+
+    @guarded
+    async def open(self, inode: InodeT, flags: int, ctx: RequestContext) -> FileInfo:
+        return self._opened(self._service.open(inode, flags, ctx.pid))
+
+    @guarded
+    async def create(
+        self, parent_inode: InodeT, name: bytes, mode: int, flags: int, ctx: RequestContext
+    ) -> tuple[FileInfo, EntryAttributes]:
+        handle, told = self._service.create(parent_inode, os.fsdecode(name), flags)
+        return self._opened(handle), self._told(told)
+
+    @guarded
+    async def read(self, fh: FileHandleT, off: int, size: int) -> bytes:
+        return await self._handles[fh].read(off, size)
+
+    @guarded
+    async def write(self, fh: FileHandleT, off: int, buf: bytes) -> int:
+        return self._handles[fh].write(off, bytes(buf))
+
+    @guarded
+    async def flush(self, fh: FileHandleT) -> None:
+        await self._handles[fh].flush()
+
+    @guarded
+    async def fsync(self, fh: FileHandleT, datasync: bool) -> None:
+        await self._handles[fh].flush(final=True)
+
+    @guarded
+    async def release(self, fh: FileHandleT) -> None:
+        handle = self._handles.pop(fh)
+        if fh in self._pollers:
+            self._forget_poller(fh, handle)
+        self._service.released(handle)
+
+    # -- waiting ------------------------------------------------------------------------------------------------
+
+    @guarded
+    async def poll(
+        self, inode: InodeT, fh: FileHandleT, poll_handle: pyfuse3.PollHandle | None, ctx: RequestContext
+    ) -> int:
+        handle = self._handles[fh]
+        if handle.ready or (handle.view is not None and handle.view.gone):
+            return _READY | _WRITABLE
+        if poll_handle is not None and handle.view is not None:
+            self._pollers[fh] = poll_handle
+            self._polled.setdefault(handle.view, set()).add(fh)
+        return 0
+
+    def _forget_poller(self, fh: int, handle: Handle) -> None:
+        del self._pollers[fh]
+        if handle.view is not None and handle.view in self._polled:
+            self._polled[handle.view].discard(fh)
+            if not self._polled[handle.view]:
+                del self._polled[handle.view]
+
+    def _changed(self, view: View, word: bool) -> None:
+        if word:
+            self._invalidate(self._service.inode(view, FILES["status"].index))
+        for fh in list(self._polled.get(view, ())):
+            handle = self._handles[fh]
+            if handle.ready or view.gone:
+                poller = self._pollers[fh]
+                self._forget_poller(fh, handle)
+                poller.notify()
+
+    def _invalidate(self, inode: int) -> None:
+        try:
+            pyfuse3.invalidate_inode(InodeT(inode), attr_only=True)
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                log.warning("invalidate %d: %s", inode, error)
+
+    # -- directories --------------------------------------------------------------------------------------------
+
+    @guarded
+    async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
+        entries = [(os.fsencode(name), make) for name, make in self._service.entries(inode)]
+        fh = self._next
+        self._next += 1
+        self._directories[fh] = entries
+        return FileHandleT(fh)
+
+    @guarded
+    async def readdir(self, fh: FileHandleT, start_id: int, token: pyfuse3.ReaddirToken) -> None:
+        entries = self._directories[fh]
+        for n in range(start_id, len(entries)):
+            name, make = entries[n]
+            try:
+                told = make()
+            except OSError:
+                continue
+            if not pyfuse3.readdir_reply(token, name, self._entry(told), n + 1):
+                return
+            self._service.looked_up(told.inode)
+
+    @guarded
+    async def releasedir(self, fh: FileHandleT) -> None:
+        del self._directories[fh]
+
+    @guarded
+    async def fsyncdir(self, fh: FileHandleT, datasync: bool) -> None:
+        """Names are lasting already when the call that made them returned."""
+
+    @guarded
+    async def mkdir(self, parent_inode: InodeT, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
+        return self._told(await self._service.mkdir(parent_inode, os.fsdecode(name)))
+
+    @guarded
+    async def rmdir(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> None:
+        await self._service.rmdir(parent_inode, os.fsdecode(name))
+
+    @guarded
+    async def rename(
+        self,
+        parent_inode_old: InodeT,
+        name_old: bytes,
+        parent_inode_new: InodeT,
+        name_new: bytes,
+        flags: int,
+        ctx: RequestContext,
+    ) -> None:
+        old, new = os.fsdecode(name_old), os.fsdecode(name_new)
+        await self._service.rename(parent_inode_old, old, parent_inode_new, new, flags)
+
+    @guarded
+    async def unlink(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> None:
+        self._service.unlink(parent_inode, os.fsdecode(name))
+
+    # -- what is not to be had ----------------------------------------------------------------------------------
+
+    async def mknod(
+        self, parent_inode: InodeT, name: bytes, mode: int, rdev: int, ctx: RequestContext
+    ) -> EntryAttributes:
+        raise FUSEError(errno.EPERM)
+
+    async def symlink(
+        self, parent_inode: InodeT, name: bytes, target: bytes, ctx: RequestContext
+    ) -> EntryAttributes:
+        raise FUSEError(errno.EPERM)
+
+    async def link(
+        self, inode: InodeT, new_parent_inode: InodeT, new_name: bytes, ctx: RequestContext
+    ) -> EntryAttributes:
+        raise FUSEError(errno.EPERM)
+
+    @guarded
+    async def statfs(self, ctx: RequestContext) -> pyfuse3.StatvfsData:
+        found = os.statvfs(self._service.home.path)
+        told = pyfuse3.StatvfsData()
+        for name in ("bsize", "frsize", "blocks", "bfree", "bavail", "files", "ffree", "favail", "namemax"):
+            setattr(told, f"f_{name}", getattr(found, f"f_{name}"))
+        return told
+
+

@@ -1,0 +1,269 @@
+"""One agent as the mount sees it: the fold of its journal, plus the orders the journal does not know yet.
+
+Rules. An order is in `waiting` from before its rename into `orders/new` until the journal names it, so at no moment
+does the status forget it. `publish` computes the status anew after every change and wakes whoever waits for it;
+everything a waiter may read is in place before.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import trio
+
+from zoefs.contract.backends import BACKENDS, Backend
+from zoefs.contract.events import Event, Kind
+from zoefs.contract.home import PROMPTS, AgentHome, Home, Order, OrderKind, parse_order
+from zoefs.contract.lifecycle import Fold, Waiting, fold, helps, queues, status_of
+from zoefs.contract.refusal import Refusal
+from zoefs.contract.spec import DEFAULT_BACKEND, Spec, SpecError, effective
+from zoefs.contract.verbs import Command, parse_ctl
+from zoefs.contract.words import FINAL, QUEUE_BYTES_MAX, QUEUE_MAX, SETTLED, Fate, Status, Verb
+from zoefs.disk.files import names, read, read_text, size
+from zoefs.disk.journal import Tail
+
+
+@attrs.frozen
+class Queued:
+    """An order that waits: its bytes, and the verbs of a ctl order."""
+
+    order: Order
+    size: int
+    commands: tuple[Command, ...] = ()
+
+
+class View:
+    """See module. `number` makes its inode numbers; `refuse` notes a refusal in the mount's log; `published` is told
+    of each change, with whether the word is another."""
+
+    def __init__(
+        self,
+        home: Home,
+        agent: AgentHome,
+        number: int,
+        refuse: Callable[[View, int, str], None],
+        published: Callable[[View, bool], None],
+    ) -> None:
+        self.home = agent
+        self.name = agent.name
+        self.number = number
+        self.config = home.config
+        self.born = read_text(agent.born)
+        self._refuse = refuse
+        self._published = published
+        self._tail = Tail(home.journal(agent.name))
+        self.fold: Fold = fold(self._tail.read(), self.born)
+        self.waiting: dict[str, Queued] = {}
+        self.arriving = 0
+        self.arriving_bytes = 0
+        self.reserved: set[str] = set()
+        self.cancelled: set[str] = set()
+        self.refusal = ""
+        self.refusal_t = ""
+        self.gone = False
+        self.changed = trio.Event()
+        self.counters = {"statuses": 1, "outs": 1, "events": 1, "chat": 1}
+        self.status = Status.AWAIT
+        self.word = b""
+        self.read_spec()
+        self._find_waiting()
+
+    # -- what waits ---------------------------------------------------------------------------------------------
+
+    def _find_waiting(self) -> None:
+        for path in (self.home.new, self.home.taken):
+            for name in names(path):
+                order = parse_order(name)
+                if order is not None and self._is_open(order, path == self.home.taken):
+                    self.waiting[name] = self._queued(order, path / name)
+        self.cancelled = {order.id for name in names(self.home.cancelled) if (order := parse_order(name))}
+        self._set_status()
+
+    def _is_open(self, order: Order, taken: bool) -> bool:
+        match order.kind:
+            case OrderKind.PROMPT | OrderKind.RECOVERED:
+                return order.id not in self.fold.ids
+            case OrderKind.CTL:
+                return order.name not in self.fold.orders_done
+            case OrderKind.OUT | OrderKind.ANSWER:
+                return not taken and order.name not in self.fold.orders_done
+
+    def _queued(self, order: Order, path: Path) -> Queued:
+        if order.kind is not OrderKind.CTL:
+            return Queued(order, size(path))
+        try:
+            return Queued(order, size(path), tuple(parse_ctl(read(path) or b"")))
+        except Refusal:
+            return Queued(order, size(path))
+
+    def add(self, queued: Queued) -> None:
+        """An order is about to be renamed into `orders/new`."""
+        self.waiting[queued.order.name] = queued
+
+    def drop(self, order: Order) -> None:
+        """An order does not wait after all."""
+        self.waiting.pop(order.name, None)
+
+    def pending(self) -> list[Command]:
+        """The verbs accepted and not carried out yet, oldest first."""
+        found: list[Command] = []
+        for name in sorted(name for name, q in self.waiting.items() if q.commands):
+            found += self.waiting[name].commands[self.fold.lines_done.get(name, 0) :]
+        return found
+
+    def prompts(self) -> list[Queued]:
+        """The prompts that wait, oldest first."""
+        return sorted((q for q in self.waiting.values() if q.order.kind in PROMPTS), key=lambda q: q.order)
+
+    def newest_out(self) -> Order | None:
+        """Text written to `out` that the journal does not know yet."""
+        outs = [q.order for q in self.waiting.values() if q.order.kind in (OrderKind.OUT, OrderKind.ANSWER)]
+        return max(outs, default=None)
+
+    def knows(self, id: str) -> bool:
+        """Whether this id names, or named, a prompt or a keyed verb of this agent."""
+        if id in self.fold.ids or id in self.reserved or id in self.cancelled:
+            return True
+        return any(q.order.id == id or any(c.key == id for c in q.commands) for q in self.waiting.values())
+
+    def fate(self, id: str) -> Fate | None:
+        """A prompt's or verb's fate as of now; None where the id is unknown or its receipt is no longer shown."""
+        receipt = self.fold.receipts.get(id)
+        if receipt is not None and receipt.fate in FINAL:
+            return receipt.fate
+        if id in self.cancelled:
+            return Fate.CANCELLED
+        if receipt is not None:
+            return receipt.fate
+        if id in self.reserved:
+            return Fate.WRITING
+        return Fate.QUEUED if id not in self.fold.ids and self.knows(id) else None
+
+    def ids(self) -> list[str]:
+        """The names in `inbox/` that can be read: prompts and keyed verbs."""
+        found = dict.fromkeys(self.fold.receipts)
+        for q in self.waiting.values():
+            if q.order.kind in PROMPTS:
+                found[q.order.id] = None
+            found.update(dict.fromkeys(c.key for c in q.commands if c.key))
+        found.update(dict.fromkeys((*sorted(self.reserved), *sorted(self.cancelled))))
+        return list(found)
+
+    # -- status -------------------------------------------------------------------------------------------------
+
+    @property
+    def backend(self) -> Backend:
+        """The row of the spec's backend."""
+        return BACKENDS[self.spec.backend]
+
+    def read_spec(self) -> None:
+        """Read the spec that holds; what is wrong with it is the supervisor's to tell when it is to start."""
+        text = (read(self.home.spec) or b"").decode(errors="replace")
+        config = (read(self.config) or b"").decode(errors="replace")
+        self.spec_error = ""
+        try:
+            self.spec = effective(text, config)
+        except SpecError as error:
+            where = f"spec line {error.line}" if error.line else "spec"
+            self.spec_error = f"{where}: {error.sentence}"
+            self.spec = Spec(backend=self.fold.backend or DEFAULT_BACKEND)
+
+    def _set_status(self) -> bool:
+        waiting = Waiting(self.arriving, sum(q.order.kind in PROMPTS for q in self.waiting.values()))
+        status = status_of(self.fold, waiting, self.backend.transport)
+        different = status is not self.status or not self.word
+        self.status = status
+        self.word = status.encode() + b"\n"
+        return different
+
+    @property
+    def settled(self) -> bool:
+        """Whether `wait` may answer."""
+        return self.status in SETTLED and not any(q.commands for q in self.waiting.values())
+
+    def publish(self) -> None:
+        """Compute the status after a change and wake whoever waits."""
+        different = self._set_status()
+        self.counters["statuses"] += 1
+        self.changed.set()
+        self.changed = trio.Event()
+        self._published(self, different)
+
+    def status_after_pending(self) -> Status:
+        """The status that the verbs under way lead to: what a further verb will meet."""
+        return after(self.status, self.pending())
+
+    def catch_up(self) -> bool:
+        """Take in what the supervisor noted since; True where there was anything."""
+        events = self._tail.read()
+        for event in events:
+            self._feed(event)
+        if events:
+            self.counters["events"] += 1
+            self.counters["chat"] += 1
+        return bool(events)
+
+    def _feed(self, event: Event) -> None:
+        if event.kind == Kind.CREATED and event.text("born") != self.born:
+            return
+        out = self.fold.out
+        self.fold.feed(event)
+        name = event.text("order")
+        match event.kind:
+            case Kind.PROMPT_GIVEN:
+                self.waiting.pop(name, None)
+            case Kind.PROMPT_CANCELLED | Kind.PROMPT_CUT:
+                self.cancelled.discard(event.text("id"))
+            case Kind.VERB_DONE:
+                self.waiting.pop(name, None)
+            case Kind.OUT_WRITTEN:
+                self.waiting.pop(name, None)
+                self.counters["outs"] += 1
+            case _:
+                pass
+        if self.fold.out != out:
+            self.counters["outs"] += 1
+
+    # -- refusals -----------------------------------------------------------------------------------------------
+
+    def refused(self, number: int, sentence: str) -> Refusal:
+        """A refusal, noted where it can be read; to be raised."""
+        self._refuse(self, number, sentence)
+        return Refusal(number, sentence)
+
+    def check_accepts(self) -> None:
+        """Refuse a prompt that this status, or a full queue, does not accept."""
+        if self.gone:
+            raise Refusal(errno.ESTALE, f"{self.name} was retired")
+        reason = self.fold.reason
+        if not queues(self.status, reason):
+            verb = helps(self.status, reason)
+            number = errno.EDQUOT if verb is Verb.RESET_BUDGET else errno.EHOSTDOWN
+            why = f" ({reason})" if reason else ""
+            raise self.refused(number, f"{self.name} is {self.status}{why} and takes no prompt; echo {verb} > ctl")
+        prompts = self.prompts()
+        if len(prompts) + self.arriving >= QUEUE_MAX:
+            sentence = f"{self.name}: {QUEUE_MAX} prompts wait already; wait, or rm some of inbox/"
+            raise self.refused(errno.EAGAIN, sentence)
+
+    def check_room(self, more: int) -> None:
+        """Refuse bytes that the queue has no room for."""
+        if sum(q.size for q in self.waiting.values()) + self.arriving_bytes + more > QUEUE_BYTES_MAX:
+            sentence = f"{self.name}: {QUEUE_BYTES_MAX >> 20} MiB of prompts wait already; wait, or rm some of inbox/"
+            raise self.refused(errno.EAGAIN, sentence)
+
+
+def after(status: Status, commands: list[Command]) -> Status:
+    """The status that these verbs lead to, as far as it decides which verb may follow."""
+    for command in commands:
+        match command.verb:
+            case Verb.STOP | Verb.KILL:
+                status = Status.STOPPED
+            case Verb.START | Verb.RESTART:
+                status = Status.AWAIT
+            case _:
+                pass
+    return status
