@@ -1,0 +1,1 @@
+"""Whole programs, and the real CLIs behind fake model servers."""

@@ -1,0 +1,1 @@
+"""Pure tests: no file, no process, no clock; the whole tier in seconds."""
