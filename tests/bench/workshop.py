@@ -96,8 +96,8 @@ class TreeOptions:
     dirs: int = attrs.field(default=4, converter=int)
     depth: int = attrs.field(default=2, converter=int)
     dir_attr: float = attrs.field(default=300, converter=float)
-    dir_entry: float = attrs.field(default=0, converter=float)
-    top_entry: float = attrs.field(default=0, converter=float)  # of `agents`, which never changes
+    dir_entry: float = attrs.field(default=300, converter=float)
+    top_entry: float = attrs.field(default=300, converter=float)  # of `agents`, which never changes
     file_attr: float = attrs.field(default=300, converter=float)
     file_entry: float = attrs.field(default=300, converter=float)
     default_permissions: int = attrs.field(default=1, converter=int)

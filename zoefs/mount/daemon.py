@@ -24,9 +24,12 @@ from zoefs.contract.refusal import Refusal
 from zoefs.contract.words import Exit
 from zoefs.disk.layout import ensure
 from zoefs.disk.lock import Held, take
+from zoefs.mount import fastpath
 from zoefs.mount.operations import Operations
 from zoefs.mount.service import Service
 
+MIN_TASKS = 2
+"""Idle tasks kept, so that a request taken does not have to start one. See fastpath."""
 MAX_TASKS = 100_000
 """A handler that waits (bounded) holds a task; the library's default of 99 would freeze the mount for all."""
 
@@ -69,6 +72,8 @@ def run(home_path: Path, mountpoint: Path, allow_other: bool = False) -> int:
         options = {*pyfuse3.default_options, "auto_unmount", "fsname=zoefs", "subtype=zoefs"}
         if allow_other:
             options.add("allow_other")
+        if not fastpath.install():
+            log.info("pyfuse3 is not the pinned release: serving without the fast path")
         try:
             pyfuse3.init(Operations(service), str(mountpoint), options)
         except RuntimeError as error:
@@ -96,7 +101,7 @@ async def _serve(service: Service, journals: INotify) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_follow, service, journals)
         nursery.start_soon(_go_when_told, service)
-        await pyfuse3.main(1, MAX_TASKS)
+        await pyfuse3.main(MIN_TASKS, MAX_TASKS)
         nursery.cancel_scope.cancel()
 
 

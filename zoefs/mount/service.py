@@ -262,7 +262,7 @@ class Service:
             raise OSError(errno.ENOENT, str(inode))
         match row.name:
             case "agents":
-                return Attributes(inode, stat.S_IFDIR | row.mode, 0, self._mtime, 0.0, LONG, 2)
+                return Attributes(inode, stat.S_IFDIR | row.mode, 0, self._mtime, LONG, LONG, 2)
             case "help" | "health":
                 length = len(self._root_text(row.name))
                 return Attributes(inode, stat.S_IFREG | row.mode, length, self._mtime, row.attr_seconds, LONG)
@@ -273,7 +273,7 @@ class Service:
     def _agent_attributes(self, view: View, index: int) -> Attributes:
         inode = self.inode(view, index)
         if index == 0:
-            return Attributes(inode, stat.S_IFDIR | 0o755, 0, self._mtime, LONG, 0.0, 3)
+            return Attributes(inode, stat.S_IFDIR | 0o755, 0, self._mtime, LONG, LONG, 3)
         row = BY_INDEX[index]
         if index == _INBOX:
             return Attributes(inode, stat.S_IFDIR | row.mode, 0, self._mtime, 0.0, LONG, 2)
