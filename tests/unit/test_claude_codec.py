@@ -1,0 +1,215 @@
+"""The claude codec on recorded transcripts of two versions of the CLI: what each line means, in order."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from supervisor.backends.claude import ClaudeCodec
+from supervisor.backends.codec import (
+    Accepted,
+    AskGone,
+    Asked,
+    Decoded,
+    Ready,
+    Retry,
+    SessionChanged,
+    Setup,
+    Text,
+    Tool,
+    ToolResult,
+    TurnEnd,
+    Unreadable,
+)
+from zoefs.contract.spec import Spec
+from zoefs.contract.words import How, Reason
+
+TRANSCRIPTS = Path(__file__).parent.parent / "data" / "transcripts"
+SCENARIOS = sorted(path.name for path in TRANSCRIPTS.glob("*.jsonl"))
+
+
+def lines_of(name: str) -> list[bytes]:
+    return (TRANSCRIPTS / name).read_bytes().split(b"\n")[:-1]
+
+
+def codec(**kwargs: object) -> ClaudeCodec:
+    return ClaudeCodec(Setup(name="a", session="S", spec=Spec(backend="claude"), binary="/bin/claude", **kwargs))  # type: ignore[arg-type]
+
+
+def decode(name: str, expect: str = "") -> list[Decoded]:
+    made = codec()
+    if expect:
+        made.expect(expect)
+    return [event for line in lines_of(name) for event in made.decode(line) if not isinstance(event, SessionChanged)]
+
+
+def ends(events: list[Decoded]) -> list[tuple[How, str | None]]:
+    return [(event.how, event.text) for event in events if isinstance(event, TurnEnd)]
+
+
+ENDS = {
+    "claude-2.1.332-init-hello": [(How.DONE, "echo#1: hello")],
+    "claude-2.1.332-interrupt-streaming": [(How.INTERRUPTED, "")],
+    "claude-2.1.332-api-error-400": [(How.FAILED, "")],
+    "claude-2.1.332-api-retry-401": [(How.FAILED, "")],
+    "claude-2.1.332-resume-unknown": [],
+    "claude-2.1.332-resume-rerun-and-dedupe": [(How.DONE, "echo#2: [[slow:2]] cut.....")],
+    "claude-2.1.197-init-hello": [(How.DONE, "echo#1: hello")],
+    "claude-2.1.197-interrupt-streaming": [(How.INTERRUPTED, "")],
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_how_each_turn_ended_and_what_it_answered(name: str) -> None:
+    assert ends(decode(f"{name}.jsonl")) == ENDS[name]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_result_ends_one_turn_and_no_line_is_unreadable(name: str) -> None:
+    events = decode(name)
+    results = [json.loads(line) for line in lines_of(name)]
+    real = [r for r in results if r.get("type") == "result" and (r.get("terminal_reason") or not r.get("is_error"))]
+    assert len(ends(events)) == len(real)
+    assert not [event for event in events if isinstance(event, Unreadable)]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_an_error_never_reads_as_an_answer(name: str) -> None:
+    for event in decode(name):
+        if isinstance(event, TurnEnd) and event.how is not How.DONE:
+            assert "API Error" not in (event.text or "")
+            assert event.reason
+
+
+def test_handshake_is_ready_and_tells_the_version() -> None:
+    assert [e for e in decode("claude-2.1.332-init-hello.jsonl") if isinstance(e, Ready)] == [Ready(version="2.1.332")]
+
+
+def test_an_ask_a_tool_and_its_result_in_order() -> None:
+    kinds = [type(e) for e in decode("claude-2.1.332-permission-allow-steer-folded.jsonl")]
+    order = [kinds.index(kind) for kind in (Tool, Asked, ToolResult)]
+    assert order == sorted(order)
+    asked = next(e for e in decode("claude-2.1.332-permission-deny.jsonl") if isinstance(e, Asked))
+    assert asked.tool == "Bash"
+    assert "command" in asked.input
+
+
+def test_an_ask_dies_with_an_interrupt() -> None:
+    events = decode("claude-2.1.332-interrupt-during-ask.jsonl")
+    asked = [e.ask for e in events if isinstance(e, Asked)]
+    assert [e.ask for e in events if isinstance(e, AskGone)] == asked
+    assert ends(events)[-1][0] is How.INTERRUPTED
+
+
+def test_retries_carry_status_and_attempt() -> None:
+    retries = [e for e in decode("claude-2.1.332-api-retry-401.jsonl") if isinstance(e, Retry)]
+    assert retries
+    assert [e.attempt for e in retries] == list(range(1, len(retries) + 1))
+    assert {e.status for e in retries} == {401}
+
+
+def test_a_resent_prompt_that_was_completed_before_ends_the_open_turn_without_a_text() -> None:
+    """Nothing runs: `completed` alone says that an earlier process finished it."""
+    made = codec()
+    made.expect("u1")
+    line = json.dumps({"type": "command_lifecycle", "command_uuid": "u1", "state": "completed"}).encode()
+    assert ends(made.decode(line)) == [(How.DONE, None)]
+    assert made.decode(line) == []
+
+
+def test_a_completed_of_another_prompt_ends_nothing() -> None:
+    made = codec()
+    made.expect("u2")
+    line = json.dumps({"type": "command_lifecycle", "command_uuid": "u1", "state": "completed"}).encode()
+    assert made.decode(line) == []
+
+
+def test_a_prompt_absorbed_by_a_running_rerun_ends_with_its_result_only() -> None:
+    """`completed` comes while the rerun goes on; the `result` ends the turn, once."""
+    made = codec()
+    made.expect("u1")
+    feed = [
+        {"type": "system", "subtype": "session_state_changed", "state": "running"},
+        {"type": "command_lifecycle", "command_uuid": "u1", "state": "completed"},
+        {"type": "result", "subtype": "success", "is_error": False, "result": "x", "terminal_reason": "completed"},
+        {"type": "command_lifecycle", "command_uuid": "u1", "state": "completed"},
+        {"type": "system", "subtype": "session_state_changed", "state": "idle"},
+    ]
+    events = [event for value in feed for event in made.decode(json.dumps(value).encode())]
+    assert ends(events) == [(How.DONE, "x")]
+
+
+def test_after_a_result_the_lifecycle_line_of_the_same_prompt_does_not_end_the_next() -> None:
+    events = decode("claude-2.1.332-queued-while-streaming.jsonl")
+    assert len(ends(events)) == 2
+
+
+def test_partial_text_of_a_cut_turn_is_what_was_said() -> None:
+    made = codec()
+    said = []
+    for line in lines_of("claude-2.1.332-resume-rerun-and-dedupe.jsonl"):
+        made.decode(line)
+        said.append(made.partial())
+    assert "echo#2: [[slow:2]] cut" in said
+    assert said[-1] == ""
+
+
+def test_cost_is_the_sum_over_turns() -> None:
+    events = decode("claude-2.1.332-queued-while-streaming.jsonl")
+    costs = [e.cost_usd for e in events if isinstance(e, TurnEnd)]
+    assert all(cost > 0 for cost in costs)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_broken_lines_never_raise(seed: int) -> None:
+    rng = random.Random(seed)
+    made = codec()
+    lines = [line for name in SCENARIOS for line in lines_of(name)]
+    for line in rng.sample(lines, 60):
+        cut = bytearray(line[: rng.randrange(len(line) + 1)])
+        if cut:
+            cut[rng.randrange(len(cut))] = rng.randrange(256)
+        made.decode(bytes(cut))
+    for value in ([], None, 3, {"type": "result"}, {"type": "assistant"}, {"type": "control_request", "request": {}}):
+        made.decode(json.dumps(value).encode())
+    made.decode(b'{"type":"assistant","message":{"content":[{"type":"text"}]}}')
+    made.decode(b"[" * 100_000)
+
+
+def test_a_prompt_is_one_line_whatever_is_in_it() -> None:
+    text = 'a\nb\r\0\x1b[201~ \u2028 😀 {"type":"control_request"}\ud800'
+    line = codec().prompt("u", text)
+    assert line.count(b"\n") == 1
+    assert json.loads(line)["message"]["content"] == text
+
+
+def test_requests_that_are_not_served_are_refused() -> None:
+    made = codec()
+    made.decode(b'{"type":"control_request","request_id":"q1","request":{"subtype":"mcp_message"}}')
+    reply = json.loads(made.take())
+    assert reply["response"]["request_id"] == "q1"
+    assert reply["response"]["subtype"] == "error"
+    assert made.take() == b""
+
+
+def test_command_line_of_a_new_and_a_resumed_session() -> None:
+    assert "--session-id" in codec().argv()
+    assert "--resume" in codec(resume=True).argv()
+    assert "CLAUDE_CODE_RESUME_INTERRUPTED_TURN" in codec(continuing=True).environment()
+    assert "CLAUDE_CODE_RESUME_INTERRUPTED_TURN" not in codec().environment()
+
+
+def test_last_words() -> None:
+    made = codec()
+    assert made.death(1, "Error: Session ID S is already in use.\n").resume is True
+    assert made.death(1, "No conversation found with session ID: S\n").resume is False
+    assert made.death(1, "error: unknown option '--x'\n").reason is Reason.CONFIG
+    assert made.death(137, "").reason is None
+
+
+def test_accepted_names_our_message() -> None:
+    assert any(isinstance(e, Accepted) for e in decode("claude-2.1.332-init-hello.jsonl"))
+    assert any(isinstance(e, Text) and e.text == "echo#1: hello" for e in decode("claude-2.1.332-init-hello.jsonl"))
