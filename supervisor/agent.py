@@ -407,7 +407,7 @@ class Agent:
         if not stream and (obstacle := self._obstacle()) is not None:
             self._note((Kind.FAILED, obstacle))
             return
-        if not self._claim(order) or order.id in self._fold.receipts:
+        if not self._claim(order) or order.id in self._fold.ids:
             return
         turn, inc = self._fold.turn + 1, self._fold.inc if stream else self._fold.inc + 1
         path = self.home.taken / order.name
@@ -422,9 +422,10 @@ class Agent:
         if order.kind is OrderKind.RECOVERED:
             fields["note"] = "recovered"
         await self._note_lasting((Kind.PROMPT_GIVEN, fields))
-        await (self._spawn() if not stream else trio.lowlevel.checkpoint())
         if stream:
             self._write_prompt()
+        else:
+            await self._spawn()
         self._show(f"[{turn}] prompt {order.id} {self._fold.given_t}", read(path) or b"")
 
     def _show(self, heading: str, body: bytes) -> None:
@@ -479,7 +480,8 @@ class Agent:
             return {"reason": Reason.CONFIG, "text": refusal.sentence}
         if find_binary(self._spec, self._hub.env, env.get("PATH", ""), cwd) is None:
             wanted = self._spec.argv[0] if self._spec.argv else self._spec.backend
-            return {"reason": Reason.CONFIG, "text": f"no program {wanted!r} can be run; mend the spec or PATH, then `restart`"}
+            text = f"no program {wanted!r} can be run; mend the spec or PATH, then `restart`"
+            return {"reason": Reason.CONFIG, "text": text}
         return None
 
     def _codec(self, resume: bool) -> told.Codec:
@@ -646,7 +648,7 @@ class Agent:
         self._note(*self._settled([line], text="nothing to interrupt"))
 
     def _answer(self, line: Line) -> None:
-        ask_id, _, why = line.command.argument.partition(" ")
+        ask_id, why = [*line.command.argument.split(None, 1), ""][:2]
         ask = self._fold.asks.get(ask_id)
         if ask is None or self.running is None:
             self._note(*self._settled([line], ok=False, text=f"no ask {ask_id} is pending any more"))
@@ -670,7 +672,8 @@ class Agent:
 
     def _escalate(self) -> None:
         ending, running = self._ending, self.running
-        assert ending is not None and running is not None
+        assert ending is not None
+        assert running is not None
         step = ending.steps[0]
         if len(ending.steps) > 1:
             del ending.steps[0]

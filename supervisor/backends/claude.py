@@ -14,8 +14,8 @@ from typing import Any
 
 from supervisor.backends.codec import (
     Accepted,
-    AskGone,
     Asked,
+    AskGone,
     Death,
     Decoded,
     Ready,

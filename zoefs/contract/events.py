@@ -7,10 +7,11 @@ whole (no newline, no JSON object, a field of the wrong type) is skipped, never 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeGuard
 
 import attrs
 
@@ -63,7 +64,8 @@ class Event:
     def encode(self) -> bytes:
         """The line, with its newline. Lone surrogates are escaped, so it is always valid UTF-8."""
         head = {"v": self.v, "t": self.t, "seq": self.seq, "kind": self.kind}
-        return json.dumps({**head, **self.data}, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+        rest = {key: value for key, value in self.data.items() if key not in head}
+        return json.dumps({**head, **rest}, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
 
     def text(self, key: str, default: str = "") -> str:
         """The field as text; `default` where it is absent or of another type."""
@@ -76,12 +78,27 @@ class Event:
         return value if isinstance(value, int) and not isinstance(value, bool) else default
 
     def amount(self, key: str) -> float:
-        """The field as a number that is not negative; 0.0 where it is absent or of another type."""
+        """The field as a finite number that is not negative; 0.0 where it is absent or anything else."""
         value = self.data.get(key, 0.0)
-        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else 0.0
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return 0.0
+        try:
+            amount = float(value)
+        except OverflowError:
+            return 0.0
+        return amount if math.isfinite(amount) and amount >= 0 else 0.0
+
+    def offset(self, key: str) -> int | None:
+        """The field as a count of bytes; None where it is absent or no such count."""
+        value = self.data.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 _HEAD = ("v", "t", "seq", "kind")
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def decode_line(line: bytes) -> Event | None:
@@ -93,7 +110,7 @@ def decode_line(line: bytes) -> Event | None:
     if not isinstance(value, dict):
         return None
     v, t, seq, kind = (value.get(key) for key in _HEAD)
-    if not (isinstance(v, int) and isinstance(t, str) and isinstance(seq, int) and isinstance(kind, str)):
+    if not (_is_whole(v) and isinstance(t, str) and _is_whole(seq) and isinstance(kind, str)):
         return None
     return Event(t=t, seq=seq, kind=kind, v=v, data={k: x for k, x in value.items() if k not in _HEAD})
 
@@ -113,6 +130,7 @@ def utc(seconds: float) -> str:
 def seconds(t: str) -> float:
     """Seconds since 1970 of an event's `t`; 0.0 where it is no time."""
     try:
-        return datetime.fromisoformat(t).timestamp()
-    except ValueError:
+        time = datetime.fromisoformat(t)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
         return 0.0

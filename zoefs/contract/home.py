@@ -92,7 +92,7 @@ class Stage:
 def parse_stage(name: str) -> Stage | None:
     """The stage a file name of `orders/tmp/` stands for; None where it is a draft or none of ours."""
     base, at, length = name.partition("@")
-    if at and not length.isdecimal():
+    if at and re.fullmatch("0|[1-9][0-9]*", length) is None:
         return None
     several = not at and base.endswith("+")
     order = parse_order(base.removesuffix("+") if several else base)

@@ -82,7 +82,7 @@ class Receipt:
 
 @attrs.frozen
 class Ask:
-    """What the CLI is asking: `input` is its own JSON value; `choices` are the words that answer it."""
+    """What the CLI is asking: `input` is its own JSON value."""
 
     id: str
     tool: str
@@ -95,6 +95,7 @@ class Fold:
     """What the journal says. Fed event by event; everything in it follows from the events alone."""
 
     born: str = ""
+    created_t: str = ""
     seq: int = 0
     life: Life = Life.RESTING
     backend: str = ""
@@ -145,32 +146,34 @@ class Fold:
         inc = event.number("inc")
         if inc and self.inc and inc < self.inc:
             return
-        self._move(event)
+        if event.kind in _MOVING and not self._move(event):
+            self.illegal += 1
+            return
         handler = _HANDLERS.get(event.kind)
-        if handler is not None:
-            handler(self, event)
-        if "raw_end" in event.data and inc:
-            self.raw_inc, self.raw_end = inc, event.number("raw_end")
-        if "chat_end" in event.data:
-            self.chat_end = event.number("chat_end")
+        if handler is not None and handler(self, event) is False:
+            self.illegal += 1
+            return
+        if inc == self.inc and inc and (raw_end := event.offset("raw_end")) is not None:
+            self.raw_inc, self.raw_end = inc, raw_end
+        if (chat_end := event.offset("chat_end")) is not None:
+            self.chat_end = chat_end
 
     def _begin(self, event: Event) -> None:
-        fresh = Fold(born=event.text("born"), seq=self.seq, since=event.t)
+        fresh = Fold(born=event.text("born"), created_t=event.t, seq=self.seq, since=event.t)
         for field in attrs.fields(Fold):
             setattr(self, field.name, getattr(fresh, field.name))
 
-    def _move(self, event: Event) -> None:
-        """Follow the edge of TRANSITIONS that the event names, if there is one from here."""
+    def _move(self, event: Event) -> bool:
+        """Follow the edge of TRANSITIONS that the event names; False where there is none from here."""
         to = event.text("next") if event.kind == Kind.EXITED else ""
-        if event.kind not in _MOVING:
-            return
-        if event.kind in (Kind.READY, Kind.EXITED) and event.number("inc") != self.inc:
-            self.illegal += 1
-            return
+        inc = event.number("inc")
+        if event.kind in (Kind.READY, Kind.EXITED) and inc != self.inc:
+            return False
+        if event.kind == Kind.SPAWNED and 0 < inc <= self.inc:
+            return False
         target = _EDGES.get((event.kind, self.life, to))
         if target is None:
-            self.illegal += 1
-            return
+            return False
         self.life = target
         self._mark(event)
         match target:
@@ -195,6 +198,7 @@ class Fold:
             self.asks = {}
         if self.life is not Life.FAILED:
             self.reason = event.text("reason") if self.life is Life.BACKOFF else ""
+        return True
 
     def _mark(self, event: Event) -> None:
         self.since = event.t
@@ -208,12 +212,12 @@ class Fold:
         """Write one receipt; a final fate stays. Ended ones beyond the newest RECEIPTS_SHOWN are dropped."""
         if not id:
             return
-        old = self.receipts.pop(id, None)
-        if old is not None and old.fate in FINAL:
-            self.receipts[id] = old
-            return
+        old = self.receipts.get(id)
         if old is None and id in self.ids:
             return
+        if old is not None and (old.fate in FINAL or bool(old.verb) != bool(verb)):
+            return
+        self.receipts.pop(id, None)
         kept_note = note or (old.note if old else "")
         self.receipts[id] = Receipt(id, fate, event.t, turn or (old.turn if old else 0), kept_note, verb)
         self.ids.add(id)
@@ -230,18 +234,18 @@ class Fold:
         self.backend = event.text("backend") or self.backend
 
     def _session(self, event: Event) -> None:
-        self.session = event.text("id")
+        self.session = event.text("id") or self.session
 
-    def _given(self, event: Event) -> None:
+    def _given(self, event: Event) -> bool:
         turn, id = event.number("turn"), event.text("id")
-        if self.turn_open or turn <= self.turn or (id and id in self.receipts and self.receipts[id].fate in FINAL):
-            self.illegal += 1
-            return
+        if self.turn_open or turn <= self.turn or id in self.ids:
+            return False
         self.turn, self.given, self.turn_open, self.given_t = turn, id, True, event.t
         self.given_order, self.given_inc = event.text("order"), event.number("inc")
         self.given_boot, self.sent_inc, self.own_answer = event.text("boot"), 0, ""
         self._settle(id, Fate.SENT, event, turn, event.text("note"))
         self._mark(event)
+        return True
 
     def _sent(self, event: Event) -> None:
         if self.turn_open and event.text("id") == self.given:
@@ -264,14 +268,13 @@ class Fold:
         self._settle(event.text("id"), Fate.LOST, event, note=event.text("note"))
         self._complain(event)
 
-    def _turn_ended(self, event: Event) -> None:
+    def _turn_ended(self, event: Event) -> bool:
         if not self.turn_open or event.number("turn") != self.turn:
-            self.illegal += 1
-            return
+            return False
         how = How(event.text("how")) if event.text("how") in How.__members__.values() else How.LOST
         self._settle(self.given, FATE_OF_TURN[how], event, self.turn, event.text("note"))
         self.turn_open, self.given, self.last_turn, self.asks = False, "", how, {}
-        self.own_answer, self.turn_raw = "", event.number("raw_end")
+        self.own_answer, self.turn_raw = "", event.offset("raw_end") or 0
         self.out = f"turns/{self.turn}"
         self.cost_usd += event.amount("cost_usd")
         self.cost_estimated = self.cost_estimated or event.data.get("cost_estimated") is True
@@ -280,6 +283,7 @@ class Fold:
         if how in (How.FAILED, How.LOST):
             self._complain(event)
         self._mark(event)
+        return True
 
     def _stdin(self, event: Event) -> None:
         """A line too long for one atomic write is on its way; until it is done, the CLI's stdin is in mid-line."""
@@ -319,7 +323,7 @@ class Fold:
             self.lines_done = {key: n for key, n in self.lines_done.items() if key != order}
 
 
-_HANDLERS: dict[str, Callable[[Fold, Event], None]] = {
+_HANDLERS: dict[str, Callable[[Fold, Event], bool | None]] = {
     Kind.STARTED: Fold._started,
     Kind.SPAWNED: Fold._spawned,
     Kind.SESSION: Fold._session,

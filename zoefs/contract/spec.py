@@ -56,14 +56,15 @@ class Spec:
     turn_timeout: float = 0.0
     restart: Restart = Restart()
     on_lost: str = ""
+    given: frozenset[str] = attrs.field(default=frozenset(), eq=False)
+    """The keys that were written down, whatever their value."""
 
     def or_default(self, defaults: Spec) -> Spec:
-        """This spec with every empty key taken from `defaults`."""
-        empty = {k: getattr(defaults, k) for k in KEYS if getattr(self, k) == getattr(_EMPTY, k)}
-        return attrs.evolve(self, **empty)
+        """This spec with every key that was not written down taken from `defaults`."""
+        taken = {key: getattr(defaults, key) for key in defaults.given - self.given}
+        return attrs.evolve(self, **taken, given=self.given | defaults.given)
 
 
-_EMPTY = Spec()
 DEFAULT_BACKEND = "claude"
 
 
@@ -111,7 +112,7 @@ def _one_of(*words: str) -> Callable[[Any], str]:
 
 def _seconds(value: Any) -> float:
     """A number of seconds, or text like `90s`, `20m`, `4h`."""
-    if isinstance(value, str) and (match := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", value)):
+    if isinstance(value, str) and (match := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([smh])", value)):
         value = float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e9:
         raise ValueError("a time: seconds, or a text such as '90s', '20m', '4h'")
@@ -134,15 +135,28 @@ _RESTART_KEYS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+class _WithinTable(ValueError):
+    """A value is wrong because of one `key` of its table."""
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(text)
+        self.key = key
+
+
 def _restart(value: Any) -> Restart:
     if isinstance(value, str):
         return Restart(when=_RESTART_KEYS["when"](value))
     if not isinstance(value, dict):
         raise ValueError("'on-crash', 'never', or a table of: " + " ".join(_RESTART_KEYS))
-    unknown = set(value) - set(_RESTART_KEYS)
-    if unknown:
-        raise ValueError(f"a table of {' '.join(_RESTART_KEYS)} (not {sorted(unknown)[0]!r})")
-    result = Restart(**{key: _RESTART_KEYS[key](x) for key, x in value.items()})
+    checked = {}
+    for key, x in value.items():
+        if key not in _RESTART_KEYS:
+            raise _WithinTable(key, f"a table of {' '.join(_RESTART_KEYS)} (not {key[:40]!r})")
+        try:
+            checked[key] = _RESTART_KEYS[key](x)
+        except ValueError as error:
+            raise _WithinTable(key, f"a table whose {key} is {error}") from None
+    result = Restart(**checked)
     if result.cap < result.floor:
         raise ValueError("a table whose cap is not below its floor")
     return result
@@ -182,14 +196,38 @@ LATER = frozenset(
 """Keys of the contract that this version does not act on yet: refused, since a limit nobody keeps is a lie."""
 
 
-def parse_spec(text: str) -> Spec:
-    """The spec that TOML `text` stands for. Raises SpecError."""
+def _parse(text: str, what: str) -> dict[str, Any]:
+    """The table that TOML `text` stands for. Raises SpecError with `syntax` set."""
     try:
-        table = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         match = re.search(r"at line (\d+)", str(error))
-        raise SpecError(f"no TOML: {error}", line=int(match[1]) if match else 0, syntax=True) from None
-    spec = from_table(table, text)
+        raise SpecError(f"{what}no TOML: {error}", line=int(match[1]) if match else 0, syntax=True) from None
+    except (ValueError, RecursionError):
+        raise SpecError(f"{what}no TOML: a value too large or too deep to be read", syntax=True) from None
+
+
+def parse_spec(text: str) -> Spec:
+    """The spec that TOML `text` alone stands for. Raises SpecError."""
+    spec = from_table(_parse(text, ""), text)
+    check_whole(spec, text)
+    return spec
+
+
+def effective(text: str, config: str) -> Spec:
+    """The spec that holds for an agent: its own text over the `[defaults]` of config.toml. Raises SpecError."""
+    own = from_table(_parse(text, ""), text)
+    defaults = _parse(config, "config.toml: ").get("defaults", {})
+    if not isinstance(defaults, dict):
+        raise SpecError("config.toml: defaults must be a table of spec keys")
+    try:
+        general = from_table(defaults)
+    except SpecError as error:
+        raise SpecError(f"config.toml: {error.sentence}", error.key) from None
+    spec = own.or_default(general)
+    spec = spec if spec.backend else attrs.evolve(spec, backend=DEFAULT_BACKEND)
+    if "on_lost" not in own.given and BACKENDS[spec.backend].on_lost is not OnLost.CONTINUE:
+        spec = attrs.evolve(spec, on_lost="")
     check_whole(spec, text)
     return spec
 
@@ -206,23 +244,6 @@ def check_whole(spec: Spec, text: str = "") -> None:
         )
 
 
-def effective(text: str, config: str) -> Spec:
-    """The spec that holds for an agent: its own text over the `[defaults]` of config.toml. Raises SpecError."""
-    own = parse_spec(text)
-    try:
-        defaults = tomllib.loads(config).get("defaults", {})
-    except tomllib.TOMLDecodeError as error:
-        raise SpecError(f"config.toml: no TOML: {error}") from None
-    if not isinstance(defaults, dict):
-        raise SpecError("config.toml: defaults must be a table of spec keys")
-    try:
-        spec = own.or_default(from_table(defaults)).or_default(Spec(backend=DEFAULT_BACKEND))
-    except SpecError as error:
-        raise SpecError(f"config.toml: {error.sentence}", error.key) from None
-    check_whole(spec, text)
-    return spec
-
-
 def from_table(table: Mapping[str, Any], text: str = "") -> Spec:
     """A spec from a parsed table; `text` is searched for line numbers. Raises SpecError."""
     values = {}
@@ -235,15 +256,40 @@ def from_table(table: Mapping[str, Any], text: str = "") -> Spec:
             raise SpecError(f"unknown key {key[:40]!r}; the keys are {' '.join(KEYS)}", key, line)
         try:
             values[key] = row.check(value)
+        except _WithinTable as error:
+            raise SpecError(f"{key} must be {error}", key, line_within(text, key, error.key) or line) from None
         except ValueError as error:
             raise SpecError(f"{key} must be {error}", key, line) from None
-    return Spec(**values)
+    return Spec(**values, given=frozenset(values))
+
+
+_STRING = re.compile(r'"""|\'\'\'')
 
 
 def line_of(text: str, key: str) -> int:
-    """The number, from 1, of the first line of `text` that sets `key`; 0 where none does."""
-    pattern = re.compile(rf"\s*(?:\[\s*{re.escape(key)}\b|[\"']?{re.escape(key)}[\"']?\s*[.=])")
-    return next((n for n, line in enumerate(text.split("\n"), 1) if pattern.match(line)), 0)
+    """The number, from 1, of the first line of `text` that sets `key` at the top level; 0 where none does.
+
+    Lines within multi-line strings, and keys of other tables, are no such lines.
+    """
+    name = rf"(?:{re.escape(key)}|\"{re.escape(key)}\"|'{re.escape(key)}')"
+    sets, heads = re.compile(rf"\s*{name}\s*[.=]"), re.compile(rf"\s*\[\[?\s*{name}\s*[\].]")
+    inside, table = "", False
+    for number, line in enumerate(text.split("\n"), 1):
+        if not inside:
+            if heads.match(line) or (not table and sets.match(line)):
+                return number
+            table = table or re.match(r"\s*\[", line) is not None
+        for mark in _STRING.findall(line):
+            inside = "" if inside == mark else inside or mark
+    return 0
+
+
+def line_within(text: str, table: str, key: str) -> int:
+    """The number, from 1, of the line that sets `key` of `table`: `table.key = …`, or below `[table]`; else 0."""
+    begin = line_of(text, table)
+    name = rf"(?:{re.escape(table)}\s*\.\s*)?{re.escape(key)}\s*="
+    lines = text.split("\n")[begin - 1 :] if begin else []
+    return next((begin + n for n, line in enumerate(lines) if re.match(rf"\s*{name}", line)), 0)
 
 
 def encode_value(value: object) -> str:

@@ -43,7 +43,7 @@ VERBS: dict[Verb, VerbRow] = {
                 "End the CLI and everything it started, now, by SIGKILL. The agent is stopped afterwards."),
         VerbRow(Verb.ALLOW, "ask", frozenset({Status.BLOCKED}), "Grant the ask with this id, once."),
         VerbRow(Verb.ALLOW_ALWAYS, "ask", frozenset({Status.BLOCKED}), "Grant the ask and others like it."),
-        VerbRow(Verb.DENY, "ask-why", frozenset({Status.BLOCKED}), "Refuse the ask with this id; the rest is told why."),
+        VerbRow(Verb.DENY, "ask-why", frozenset({Status.BLOCKED}), "Refuse the ask with this id; the rest says why."),
         VerbRow(Verb.STEER, "text", _LIVE, "Say something into the running turn."),
         VerbRow(Verb.COMPACT, "none", frozenset({Status.AWAIT}), "Have the CLI shorten its own history."),
         VerbRow(Verb.RESET_BUDGET, "none", _ANY, "Count the budget from here on."),
@@ -74,19 +74,21 @@ def parse_ctl(data: bytes) -> list[Command]:
         text = data.decode()
     except UnicodeDecodeError:
         raise Refusal(errno.EINVAL, "ctl takes UTF-8 text, one verb a line") from None
-    return [_parse_line(line.strip()) for line in text.split("\n") if line.strip()]
+    commands = [_parse_line(line.strip()) for line in text.split("\n") if line.strip()]
+    keys = [command.key for command in commands if command.key]
+    if len(set(keys)) < len(keys):
+        raise Refusal(errno.EINVAL, "one key stands before two lines; a key is used once")
+    return commands
 
 
 def _parse_line(line: str) -> Command:
     key = ""
     rest = line
     if line.startswith("#"):
-        key, _, rest = line[1:].partition(" ")
+        key, rest = _first_word(line[1:])
         if not is_order_id(key):
             raise Refusal(errno.EINVAL, f"{line[:80]!r}: a key is {ORDER_ID_RULE}, then a space, then the verb")
-        rest = rest.strip()
-    word, _, argument = rest.partition(" ")
-    argument = argument.strip()
+    word, argument = _first_word(rest)
     try:
         row = VERBS[Verb(word)]
     except ValueError:
@@ -94,11 +96,17 @@ def _parse_line(line: str) -> Command:
     match row.argument:
         case "none" if argument:
             raise Refusal(errno.EINVAL, f"{word} takes nothing after it, not {argument[:40]!r}")
-        case "ask" if not argument or " " in argument:
+        case "ask" if len(argument.split()) != 1:
             raise Refusal(errno.EINVAL, f"{word} takes the id of one ask; read `ask` for the line to copy")
         case "ask-why" | "text" if not argument:
             raise Refusal(errno.EINVAL, f"{word} takes {'the id of an ask and why' if word == 'deny' else 'a text'}")
     return Command(row.verb, argument, key)
+
+
+def _first_word(text: str) -> tuple[str, str]:
+    """The first word and what follows it, without the space between."""
+    end = next((n for n, character in enumerate(text) if character.isspace()), len(text))
+    return text[:end], text[end:].strip()
 
 
 def check_permitted(command: Command, status: Status, backend: Backend, asks: frozenset[str]) -> None:
@@ -115,6 +123,6 @@ def check_permitted(command: Command, status: Status, backend: Backend, asks: fr
         permitted = " ".join(verb for verb, other in VERBS.items() if status in other.when and verb in backend.verbs)
         raise Refusal(errno.EBUSY, f"{command.verb}: not while the agent is {status}; permitted now: {permitted}")
     if row.argument.startswith("ask"):
-        ask = command.argument.split(" ", 1)[0]
+        ask, _ = _first_word(command.argument)
         if ask not in asks:
-            raise Refusal(errno.ESTALE, f"{command.verb}: no ask {ask[:80]!r} is pending; read `ask` for those that are")
+            raise Refusal(errno.ESTALE, f"{command.verb}: no ask {ask[:80]!r} is pending; `ask` has those that are")

@@ -6,8 +6,11 @@ in a power cut.
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
+
+_temps = itertools.count()
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
@@ -36,7 +39,7 @@ def sync_dir(path: Path) -> None:
 
 def replace(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace `path` as a whole: whoever opens it reads the old bytes or the new. Lasts when this returns."""
-    temp = path.with_name(f".{path.name}.{os.getpid()}")
+    temp = path.with_name(f".{path.name}.{os.getpid()}.{next(_temps)}")
     fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         try:

@@ -14,7 +14,7 @@ import attrs
 
 from zoefs.contract.home import HEARTBEAT_STALE
 from zoefs.disk.files import read_text, write_all
-from zoefs.disk.process import Mark, boot_id, lives, mark_of
+from zoefs.disk.process import Mark, lives, mark_of
 
 
 class Held(Exception):
@@ -26,7 +26,9 @@ class Held(Exception):
 
 
 def take(path: Path, *words: str) -> int:
-    """Hold the lock for the life of this process (or of the returned descriptor) and write `pid start WORDS`.
+    """Hold the lock for the life of this process (or of the returned descriptor); write pid, start, boot and WORDS.
+
+    Each stands on a line of its own.
 
     Raises Held where another holds it.
     """
@@ -38,7 +40,7 @@ def take(path: Path, *words: str) -> int:
         raise Held(path, holder(path).mark) from None
     mark = mark_of(os.getpid())
     os.ftruncate(fd, 0)
-    write_all(fd, " ".join((str(mark.pid), str(mark.start), *words, "")).encode())
+    write_all(fd, "\n".join((str(mark.pid), str(mark.start), mark.boot, *words, "")).encode())
     return fd
 
 
@@ -71,13 +73,13 @@ class Holder:
 
 def holder(path: Path) -> Holder:
     """Who holds, or last held, the lock. Takes nothing and disturbs nobody."""
-    words = read_text(path).split()
+    words = read_text(path).split("\n")
     try:
-        mark = Mark(int(words[0]), int(words[1]), boot_id())
+        mark = Mark(int(words[0]), int(words[1]), words[2])
         beat = path.stat().st_mtime
     except (IndexError, ValueError, OSError):
         return Holder(Mark(0, 0), False, 0.0)
-    return Holder(mark, lives(mark), beat, tuple(words[2:]))
+    return Holder(mark, lives(mark), beat, tuple(words[3:]))
 
 
 def beat(fd: int) -> None:

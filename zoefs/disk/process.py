@@ -5,6 +5,7 @@ A pid alone may have been given to another process; `Mark` says which one was me
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -22,6 +23,7 @@ class Mark:
     boot: str = ""
 
 
+@functools.cache
 def boot_id() -> str:
     """A word that changes at each boot of the machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -48,7 +50,9 @@ def mark_of(pid: int) -> Mark:
 
 
 def lives(mark: Mark) -> bool:
-    """Whether that very process runs."""
+    """Whether that very process runs. A mark of another boot is of no process of this one."""
+    if mark.boot and mark.boot != boot_id():
+        return False
     return mark.pid > 0 and mark.start > 0 and start_time(mark.pid) == mark.start
 
 

@@ -109,7 +109,7 @@ async def _go_when_told(service: Service) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async for _ in signals:
             service.close()
-            await trio.sleep(0)
+            await trio.lowlevel.checkpoint()
             pyfuse3.terminate()
             return
 

@@ -15,7 +15,7 @@ import trio
 
 from zoefs.contract.home import OrderKind
 from zoefs.contract.refusal import Refusal
-from zoefs.contract.spec import SpecError, parse_spec
+from zoefs.contract.spec import SpecError, effective
 from zoefs.contract.verbs import check_permitted, parse_ctl
 from zoefs.contract.words import CTL_MAX, PROMPT_MAX, WAIT_SECONDS
 from zoefs.disk.files import read, replace, sync_dir
@@ -348,7 +348,8 @@ class SpecHandle(Handle):
         if self._first:
             self._first = False
             try:
-                parse_spec(bytes(self._text).decode(errors="replace"))
+                config = (read(self._view.config) or b"").decode(errors="replace")
+                effective(bytes(self._text).decode(errors="replace"), config)
             except SpecError as error:
                 if not error.syntax:
                     self._spoilt = True
@@ -369,7 +370,8 @@ class SpecHandle(Handle):
         self._view.read_spec()
         self._view.publish()
         if self._view.spec_error:
-            self._view.refused(errno.EINVAL, f"{self._view.name}: {self._view.spec_error}; it cannot start until mended")
+            sentence = f"{self._view.name}: {self._view.spec_error}; it cannot start until mended"
+            self._view.refused(errno.EINVAL, sentence)
 
 
 class OutHandle(Handle):

@@ -20,8 +20,8 @@ from pyfuse3 import EntryAttributes, FileHandleT, FileInfo, FUSEError, InodeT, R
 
 from zoefs.contract.refusal import Refusal
 from zoefs.mount.handles import Handle
-from zoefs.mount.service import Attributes, Service
-from zoefs.mount.tree import FILES
+from zoefs.mount.inodes import Attributes
+from zoefs.mount.service import Service
 from zoefs.mount.view import View
 
 log = logging.getLogger("zoefs.mount")
@@ -81,7 +81,7 @@ class Operations(pyfuse3.Operations):
         return entry
 
     def _told(self, told: Attributes) -> EntryAttributes:
-        self._service.looked_up(told.inode)
+        self._service.entries.looked_up(told.inode)
         return self._entry(told)
 
     @guarded
@@ -94,7 +94,7 @@ class Operations(pyfuse3.Operations):
 
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
         for inode, count in inode_list:
-            self._service.forget(inode, count)
+            self._service.entries.forget(inode, count)
 
     @guarded
     async def setattr(
@@ -178,7 +178,7 @@ class Operations(pyfuse3.Operations):
 
     def _changed(self, view: View, word: bool) -> None:
         if word:
-            self._invalidate(self._service.inode(view, FILES["status"].index))
+            self._invalidate(self._service.status_inode(view))
         for fh in list(self._polled.get(view, ())):
             handle = self._handles[fh]
             if handle.ready or view.gone:
@@ -197,7 +197,7 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
-        entries = [(os.fsencode(name), make) for name, make in self._service.entries(inode)]
+        entries = [(os.fsencode(name), make) for name, make in self._service.listing(inode)]
         fh = self._next
         self._next += 1
         self._directories[fh] = entries
@@ -214,7 +214,7 @@ class Operations(pyfuse3.Operations):
                 continue
             if not pyfuse3.readdir_reply(token, name, self._entry(told), n + 1):
                 return
-            self._service.looked_up(told.inode)
+            self._service.entries.looked_up(told.inode)
 
     @guarded
     async def releasedir(self, fh: FileHandleT) -> None:

@@ -34,7 +34,8 @@ class Staged:
     def __init__(self, home: AgentHome, kind: OrderKind, id: str = "", prefix: str = "") -> None:
         stamp = next_stamp()
         self.home = home
-        self.stage = Stage(Order(stamp, kind, OrderId(id) if id else OrderId(prefix + stamp) if prefix else made_id(stamp)))
+        made = OrderId(prefix + stamp) if prefix else made_id(stamp)
+        self.stage = Stage(Order(stamp, kind, OrderId(id) if id else made))
         self.length = 0
         self._dirty = False
         self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -57,8 +58,6 @@ class Staged:
         """Append. Raises OSError (ENOSPC…) with nothing appended."""
         if self._dirty and not self.stage.several:
             self._rename(attrs.evolve(self.stage, several=True, flushed=None))
-        elif self.stage.flushed is not None and not self._dirty:
-            pass  # its length differs from the flushed one from now on
         try:
             pwrite_all(self.fd, data, self.length)
         except OSError:

@@ -45,7 +45,7 @@ LIST = FileRow("list", 0o444, "a header and one tab-separated line an agent: nam
 FILES: dict[str, FileRow] = _numbered(
     FileRow("in", 0o200, "a prompt: what one open to its last close wrote, 1 byte to 16 MiB", attr_seconds=LONG),
     FileRow("inbox", 0o700, "prompts under the client's own id: write inbox/ID, or stage inbox/.k and "
-            "mv inbox/.k inbox/ID; reading inbox/ID gives the receipt, an empty line, and the answer", attr_seconds=LONG),
+            "mv inbox/.k inbox/ID; reading inbox/ID gives the receipt, an empty line, and the answer"),
     FileRow("out", 0o600, "the last ended turn's answer, whole, until somebody writes it", wakes="outs"),
     FileRow("status", 0o444, "one word: await starting running blocked backoff stopped failed", wakes="statuses",
             attr_seconds=LONG),

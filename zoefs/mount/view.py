@@ -23,7 +23,7 @@ from zoefs.contract.spec import DEFAULT_BACKEND, Spec, SpecError, effective
 from zoefs.contract.verbs import Command, parse_ctl
 from zoefs.contract.words import FINAL, QUEUE_BYTES_MAX, QUEUE_MAX, SETTLED, Fate, Status, Verb
 from zoefs.disk.files import names, read, read_text, size
-from zoefs.disk.journal import Tail
+from zoefs.disk.journal import Tail, TakenBack
 
 
 @attrs.frozen
@@ -74,6 +74,7 @@ class View:
     # -- what waits ---------------------------------------------------------------------------------------------
 
     def _find_waiting(self) -> None:
+        self.waiting = {}
         for path in (self.home.new, self.home.taken):
             for name in names(path):
                 order = parse_order(name)
@@ -198,13 +199,25 @@ class View:
 
     def catch_up(self) -> bool:
         """Take in what the supervisor noted since; True where there was anything."""
-        events = self._tail.read()
+        try:
+            events = self._tail.read()
+        except TakenBack:
+            return self._begin_anew()
         for event in events:
             self._feed(event)
         if events:
             self.counters["events"] += 1
             self.counters["chat"] += 1
         return bool(events)
+
+    def _begin_anew(self) -> bool:
+        """The supervisor took back lines on a full disk: fold the whole journal again."""
+        self._tail = Tail(self._tail.path)
+        self.fold = fold(self._tail.read(), self.born)
+        self._find_waiting()
+        for name in self.counters:
+            self.counters[name] += 1
+        return True
 
     def _feed(self, event: Event) -> None:
         if event.kind == Kind.CREATED and event.text("born") != self.born:

@@ -1,0 +1,1 @@
+"""Tests on temporary directories and real processes, without a mount."""

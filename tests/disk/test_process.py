@@ -1,0 +1,153 @@
+"""Who a process is: marks, zombies, and the agent a process runs for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from zoefs.disk.process import (
+    Mark,
+    agent_of,
+    boot_id,
+    environment,
+    lives,
+    mark_of,
+    start_time,
+    stat_fields,
+)
+
+NOBODY = 2**22 + 1
+"""Above the kernel's greatest pid."""
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[[str, dict[str, str]], int]]:
+    """Run a shell text under an environment; its first line of output is the pid wanted. All are killed at the end."""
+    shells: list[subprocess.Popen[str]] = []
+    marks: list[Mark] = []
+
+    def start(text: str, env: dict[str, str]) -> int:
+        shell = subprocess.Popen(
+            ["sh", "-c", text], stdout=subprocess.PIPE, text=True, env={"PATH": os.environ["PATH"], **env}
+        )
+        shells.append(shell)
+        assert shell.stdout is not None
+        pid = int(shell.stdout.readline())
+        marks.append(mark_of(pid))
+        return pid
+
+    yield start
+    for mark in marks:
+        if lives(mark):
+            os.kill(mark.pid, signal.SIGKILL)
+    for shell in shells:
+        shell.kill()
+        shell.communicate(timeout=5)
+
+
+def test_we_live() -> None:
+    mark = mark_of(os.getpid())
+    assert mark.pid == os.getpid()
+    assert mark.start > 0
+    assert mark.boot == boot_id() != ""
+    assert lives(mark)
+    assert stat_fields(os.getpid())[1] == str(os.getppid())
+
+
+@pytest.mark.parametrize("pid", [0, -1, NOBODY])
+def test_who_is_not_there_does_not_live(pid: int) -> None:
+    assert (stat_fields(pid), start_time(pid), environment(pid)) == ([], 0, {})
+    assert not lives(mark_of(pid))
+    assert not lives(Mark(pid, 0))
+    assert not lives(Mark(pid, 1))
+
+
+def test_another_process_of_the_same_pid_is_another() -> None:
+    mine = mark_of(os.getpid())
+    for start in (mine.start + 1, mine.start - 1, 0, -1):
+        assert not lives(Mark(mine.pid, start, mine.boot))
+
+
+def test_a_mark_of_another_boot_is_another() -> None:
+    mine = mark_of(os.getpid())
+    assert not lives(Mark(mine.pid, mine.start, "00000000-0000-0000-0000-000000000000"))
+
+
+def test_a_zombie_does_not_live() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    mark = mark_of(child.pid)
+    assert lives(mark)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert stat_fields(child.pid)[0] == "Z"
+    assert not lives(mark)
+    assert start_time(child.pid) == 0
+    assert environment(child.pid) == {}
+    child.wait(5)
+    assert not lives(mark)
+    assert stat_fields(child.pid) == []
+
+
+def test_a_name_cannot_shift_the_fields(tmp_path: Path) -> None:
+    """comm stands in parentheses and may hold spaces and parentheses itself."""
+    program = tmp_path / "a) R 1 (b"
+    program.symlink_to("/bin/sleep")
+    child = subprocess.Popen([program, "60"])
+    try:
+        assert stat_fields(child.pid)[1] == str(os.getpid())
+        assert lives(mark_of(child.pid))
+    finally:
+        child.kill()
+        child.wait(5)
+
+
+def test_the_environment_is_read_as_it_was_given(started: Callable[[str, dict[str, str]], int]) -> None:
+    pid = started("echo $$; exec sleep 60", {"A": "b=c", "EMPTY": "", "L": "x\ny"})
+    env = environment(pid)
+    assert (env["A"], env["EMPTY"], env["L"]) == ("b=c", "", "x\ny")
+
+
+HOME = Path("/some/home")
+AGENT = {"ZOEFS_AGENT": "r1", "ZOEFS_HOME": str(HOME)}
+
+
+def test_an_agent_is_known_by_its_environment(started: Callable[[str, dict[str, str]], int]) -> None:
+    pid = started("echo $$; exec sleep 60", AGENT)
+    assert agent_of(pid, HOME) == "r1"
+    assert agent_of(pid, Path("/other/home")) == ""
+
+
+@pytest.mark.parametrize("env", [{}, {"ZOEFS_AGENT": "r1"}, {"ZOEFS_HOME": str(HOME)}, {**AGENT, "ZOEFS_AGENT": ""}])
+def test_half_of_it_is_nobody(started: Callable[[str, dict[str, str]], int], env: dict[str, str]) -> None:
+    assert agent_of(started("echo $$; exec sleep 60", env), HOME) == ""
+
+
+def test_who_left_its_session_and_its_parents_is_still_the_agent(
+    started: Callable[[str, dict[str, str]], int], tmp_path: Path
+) -> None:
+    note = tmp_path / "pid"
+    pid = started(f"setsid sh -c 'sleep 60 >/dev/null 2>&1 & echo $! >{note}'; cat {note}", AGENT)
+    _, parent, _, session, *_ = stat_fields(pid)
+    assert session not in (str(os.getsid(0)), str(pid))
+    assert agent_of(int(parent), HOME) == ""
+    assert agent_of(pid, HOME) == "r1"
+
+
+def test_who_scrubbed_its_environment_is_known_by_its_ancestor(started: Callable[[str, dict[str, str]], int]) -> None:
+    pid = started("env -i sh -c 'sh -c \"echo \\$\\$; exec sleep 60\"; :'; :", AGENT)
+    assert "ZOEFS_AGENT" not in environment(pid)
+    assert agent_of(pid, HOME) == "r1"
+
+
+@pytest.mark.parametrize("pid", [0, 1, -1, NOBODY])
+def test_nobody_runs_for_no_agent(pid: int) -> None:
+    assert agent_of(pid, HOME) == ""
+
+
+def test_we_run_for_no_agent() -> None:
+    assert agent_of(os.getpid(), HOME) == ""

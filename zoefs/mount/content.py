@@ -1,0 +1,114 @@
+"""What the readable files hold, and how long they are: the same function renders and measures, so sizes are true."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from zoefs.contract.events import utc
+from zoefs.contract.home import Home
+from zoefs.contract.words import LONGEST_STATUS
+from zoefs.disk.files import size
+from zoefs.disk.lock import holder
+from zoefs.mount import readers
+from zoefs.mount.tree import FileRow, help_text
+from zoefs.mount.view import View
+
+_LATER = ("conductor", "bonfire")
+
+
+def open_or_none(path: Path) -> int | None:
+    """A descriptor for reading; None where there is no file."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+
+
+class Content:
+    """See module. `began` is when this mount started."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.began = utc(time.time())
+
+    def supervisor(self) -> str:
+        """The supervisor's health: `ok`, `degraded` or `absent`."""
+        return holder(self.home.supervisor_lock).health(time.time())
+
+    def root(self, name: str) -> bytes:
+        """`help` or `health`."""
+        if name == "help":
+            return help_text().encode()
+        state = holder(self.home.supervisor_lock)
+        health = state.health(time.time())
+        beat = utc(state.beat) if state.beat else "-"
+        why = {"ok": f"pid {state.mark.pid}", "degraded": f"no heartbeat since {beat}", "absent": "not running"}[health]
+        lines = [f"mount ok since {self.began} pid {os.getpid()}", f"supervisor {health} since {beat} {why}"]
+        lines += [f"{part} absent since - not in this version" for part in _LATER]
+        return "".join(line + "\n" for line in lines).encode()
+
+    def listing(self, views: Iterable[View]) -> bytes:
+        """`agents/list`, by name."""
+        return readers.list_text(sorted(views, key=lambda view: view.name))
+
+    def text(self, view: View, name: str) -> bytes:
+        """A small file of an agent."""
+        match name:
+            case "stat":
+                return readers.stat_text(view, "ok" if self.supervisor() == "ok" else "absent")
+            case "error":
+                return readers.error_text(view)
+            case "session":
+                return readers.session_text(view)
+            case "ask":
+                return readers.ask_text(view)
+            case _:
+                raise OSError(errno.EIO, name)
+
+    def open_out(self, view: View) -> int | None:
+        """A descriptor of what `out` is now. A claim may rename its file between two looks, once."""
+        order = view.newest_out()
+        if order is not None:
+            paths = [view.home.new / order.name, view.home.taken / order.name]
+        elif view.fold.out:
+            path = view.home.path / view.fold.out
+            paths = [path, view.home.new / path.name]
+        else:
+            return None
+        for path in (*paths, *paths):
+            if (fd := open_or_none(path)) is not None:
+                return fd
+        return None
+
+    def size(self, view: View, row: FileRow) -> int:
+        """The length of an agent's file."""
+        match row.name:
+            case "status":
+                return len(view.word)
+            case "wait":
+                return LONGEST_STATUS
+            case "in" | "ctl":
+                return 0
+            case "out":
+                return self._out_size(view)
+            case "events":
+                return size(self.home.journal(view.name))
+            case "chat":
+                return size(view.home.chat)
+            case "spec":
+                return size(view.home.spec)
+            case name:
+                return len(self.text(view, name))
+
+    def _out_size(self, view: View) -> int:
+        with contextlib.ExitStack() as stack:
+            fd = self.open_out(view)
+            if fd is None:
+                return 0
+            stack.callback(os.close, fd)
+            return os.fstat(fd).st_size
