@@ -61,8 +61,13 @@ class ClaudeCodec:
 
     def environment(self) -> Mapping[str, str]:
         """Updates and telemetry off, state lines on, and the rerun of a cut turn where one is to be continued."""
-        quiet = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY",
-                 "DISABLE_ERROR_REPORTING", "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS")
+        quiet = (
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+            "DISABLE_AUTOUPDATER",
+            "DISABLE_TELEMETRY",
+            "DISABLE_ERROR_REPORTING",
+            "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS",
+        )
         rerun = ("CLAUDE_CODE_RESUME_INTERRUPTED_TURN",) if self._setup.continuing else ()
         return dict.fromkeys((*quiet, *rerun), "1")
 
@@ -164,9 +169,7 @@ class ClaudeCodec:
                     return [self._end(How.DONE, None)]
                 return []
             case "api_retry":
-                status, attempt, delay = (
-                    value.get(key) or 0 for key in ("error_status", "attempt", "retry_delay_ms")
-                )
+                status, attempt, delay = (value.get(key) or 0 for key in ("error_status", "attempt", "retry_delay_ms"))
                 return [Retry(int(status), int(attempt), int(delay))]
             case _:
                 return []

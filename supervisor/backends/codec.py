@@ -122,9 +122,7 @@ class Unreadable:
     line: str
 
 
-Decoded = (
-    Ready | SessionChanged | Accepted | Text | Tool | ToolResult | Asked | AskGone | TurnEnd | Retry | Unreadable
-)
+Decoded = Ready | SessionChanged | Accepted | Text | Tool | ToolResult | Asked | AskGone | TurnEnd | Retry | Unreadable
 
 
 @attrs.frozen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import time
 from pathlib import Path
@@ -52,13 +53,13 @@ def bring_down(home: Home, mount: Path, leave_agents: bool) -> None:
 
 
 def _is_stale(point: Path) -> bool:
-    """Whether the daemon behind a mount point is dead. One that serves another HOME is none of ours."""
+    """Whether the daemon behind a mount point is dead; it asks what no cache answers. A live one is not ours to end."""
     try:
-        within(5.0, point.stat)
+        within(5.0, lambda: os.statvfs(point))
     except TimeoutError:
         return False
     except OSError as error:
-        return error.errno == errno.ENOTCONN
+        return error.errno in (errno.ENOTCONN, errno.ECONNABORTED)
     return False
 
 

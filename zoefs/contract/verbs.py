@@ -30,17 +30,37 @@ class VerbRow:
 VERBS: dict[Verb, VerbRow] = {
     row.verb: row
     for row in (
-        VerbRow(Verb.START, "none", frozenset({Status.STOPPED, Status.AWAIT, Status.BACKOFF}),
-                "Let a stopped agent work again; an agent in backoff starts now; one never started starts its CLI."),
-        VerbRow(Verb.STOP, "none", _ANY,
-                "End the CLI: stdin EOF, grace, TERM, grace, KILL. Queued prompts stay queued, the last answer stays."),
-        VerbRow(Verb.RESTART, "none", _ANY,
-                "Stop, forget the failure and the crash count, and start again in the same session."),
-        VerbRow(Verb.INTERRUPT, "none", _LIVE,
-                "End the running turn; the process lives. With a prompt queued and none running, end that one. "
-                "With neither, nothing happens."),
-        VerbRow(Verb.KILL, "none", _ANY,
-                "End the CLI and everything it started, now, by SIGKILL. The agent is stopped afterwards."),
+        VerbRow(
+            Verb.START,
+            "none",
+            frozenset({Status.STOPPED, Status.AWAIT, Status.BACKOFF}),
+            "Let a stopped agent work again; an agent in backoff starts now; one never started starts its CLI.",
+        ),
+        VerbRow(
+            Verb.STOP,
+            "none",
+            _ANY,
+            "End the CLI: stdin EOF, grace, TERM, grace, KILL. Queued prompts stay queued, the last answer stays.",
+        ),
+        VerbRow(
+            Verb.RESTART,
+            "none",
+            _ANY,
+            "Stop, forget the failure and the crash count, and start again in the same session.",
+        ),
+        VerbRow(
+            Verb.INTERRUPT,
+            "none",
+            _LIVE,
+            "End the running turn; the process lives. With a prompt queued and none running, end that one. "
+            "With neither, nothing happens.",
+        ),
+        VerbRow(
+            Verb.KILL,
+            "none",
+            _ANY,
+            "End the CLI and everything it started, now, by SIGKILL. The agent is stopped afterwards.",
+        ),
         VerbRow(Verb.ALLOW, "ask", frozenset({Status.BLOCKED}), "Grant the ask with this id, once."),
         VerbRow(Verb.ALLOW_ALWAYS, "ask", frozenset({Status.BLOCKED}), "Grant the ask and others like it."),
         VerbRow(Verb.DENY, "ask-why", frozenset({Status.BLOCKED}), "Refuse the ask with this id; the rest says why."),

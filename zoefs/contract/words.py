@@ -124,9 +124,7 @@ CTL_MAX = 128 * 1024
 RECEIPTS_SHOWN = 1000
 WAIT_SECONDS = 0.8
 
-AGENT_NAME_RULE = (
-    "letters, digits, '.', '_', '-', at most 64 bytes, not beginning with '.' or '-', and not 'list'"
-)
+AGENT_NAME_RULE = "letters, digits, '.', '_', '-', at most 64 bytes, not beginning with '.' or '-', and not 'list'"
 _AGENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 ORDER_ID_RULE = "letters, digits, '.', '_', '-', at most 200 bytes, not beginning with '.' or '-'"
 _ORDER_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")

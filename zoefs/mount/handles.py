@@ -477,5 +477,3 @@ class DraftHandle(Handle):
 
     def release(self) -> None:
         os.close(self._fd)
-
-

@@ -189,5 +189,3 @@ def _sync(path: Path) -> None:
 def _sync_orders(view: View) -> None:
     sync_dir(view.home.new)
     sync_dir(view.home.tmp)
-
-

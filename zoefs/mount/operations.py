@@ -256,9 +256,7 @@ class Operations(pyfuse3.Operations):
     ) -> EntryAttributes:
         raise FUSEError(errno.EPERM)
 
-    async def symlink(
-        self, parent_inode: InodeT, name: bytes, target: bytes, ctx: RequestContext
-    ) -> EntryAttributes:
+    async def symlink(self, parent_inode: InodeT, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
         raise FUSEError(errno.EPERM)
 
     async def link(
@@ -273,5 +271,3 @@ class Operations(pyfuse3.Operations):
         for name in ("bsize", "frsize", "blocks", "bfree", "bavail", "files", "ffree", "favail", "namemax"):
             setattr(told, f"f_{name}", getattr(found, f"f_{name}"))
         return told
-
-

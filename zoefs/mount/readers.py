@@ -110,7 +110,15 @@ def list_text(views: Iterable[View]) -> bytes:
     for view in views:
         f = view.fold
         cwd = (view.spec.cwd or str(view.home.work)).replace("\t", "\\t").replace("\n", "\\n")
-        cells = (view.name, view.status, f.turn, len(view.prompts()), view.spec.backend,
-                 usd(f.cost_usd, f.cost_estimated), f.since or "-", cwd)
+        cells = (
+            view.name,
+            view.status,
+            f.turn,
+            len(view.prompts()),
+            view.spec.backend,
+            usd(f.cost_usd, f.cost_estimated),
+            f.since or "-",
+            cwd,
+        )
         lines.append("\t".join(map(str, cells)) + "\n")
     return "".join(lines).encode()

@@ -39,18 +39,37 @@ ROOT: dict[str, FileRow] = _numbered(
 )
 """The root's entries. Those of SHARED and `log` are symlinks into HOME."""
 
-LIST = FileRow("list", 0o444, "a header and one tab-separated line an agent: name status turn queued backend "
-               "cost_usd since cwd; a snapshot per open")
+LIST = FileRow(
+    "list",
+    0o444,
+    "a header and one tab-separated line an agent: name status turn queued backend "
+    "cost_usd since cwd; a snapshot per open",
+)
 
 FILES: dict[str, FileRow] = _numbered(
     FileRow("in", 0o200, "a prompt: what one open to its last close wrote, 1 byte to 16 MiB", attr_seconds=LONG),
-    FileRow("inbox", 0o700, "prompts under the client's own id: write inbox/ID, or stage inbox/.k and "
-            "mv inbox/.k inbox/ID; reading inbox/ID gives the receipt, an empty line, and the answer"),
+    FileRow(
+        "inbox",
+        0o700,
+        "prompts under the client's own id: write inbox/ID, or stage inbox/.k and "
+        "mv inbox/.k inbox/ID; reading inbox/ID gives the receipt, an empty line, and the answer",
+    ),
     FileRow("out", 0o600, "the last ended turn's answer, whole, until somebody writes it", wakes="outs"),
-    FileRow("status", 0o444, "one word: await starting running blocked backoff stopped failed", wakes="statuses",
-            attr_seconds=LONG),
-    FileRow("wait", 0o444, "the status word once the agent is settled (await blocked stopped failed); nothing after "
-            "0.8 s otherwise", listed=False, wakes="statuses", attr_seconds=LONG),
+    FileRow(
+        "status",
+        0o444,
+        "one word: await starting running blocked backoff stopped failed",
+        wakes="statuses",
+        attr_seconds=LONG,
+    ),
+    FileRow(
+        "wait",
+        0o444,
+        "the status word once the agent is settled (await blocked stopped failed); nothing after 0.8 s otherwise",
+        listed=False,
+        wakes="statuses",
+        attr_seconds=LONG,
+    ),
     FileRow("ctl", 0o200, "verbs, one a line: start stop restart interrupt kill allow deny", attr_seconds=LONG),
     FileRow("spec", 0o600, "what the agent is, in TOML; writable until first start and while stopped or failed"),
     FileRow("session", 0o444, "the CLI's session id"),
@@ -75,7 +94,7 @@ def help_text() -> str:
     lines += [
         "",
         "One prompt and its answer, in any shell, for one client an agent:",
-        "  echo 'fix it' > in; while w=$(cat wait) && [ -z \"$w\" ]; do :; done; [ \"$w\" = await ] && cat out",
+        '  echo \'fix it\' > in; while w=$(cat wait) && [ -z "$w" ]; do :; done; [ "$w" = await ] && cat out',
         "Several clients on one agent write inbox/ID, each its own, and read the answer back from it.",
     ]
     return "\n".join(lines) + "\n"

@@ -1,0 +1,130 @@
+"""The verbs of `ctl`, one line at a time. A line is begun (`pending`), then settled with what it led to."""
+
+from __future__ import annotations
+
+import time
+from typing import assert_never
+
+from supervisor import endings, turns
+from supervisor.decide import Line
+from supervisor.desk import INTERRUPT_ANSWER, Desk, Note
+from zoefs.contract.events import Kind
+from zoefs.contract.home import PROMPTS, Order, OrderKind
+from zoefs.contract.lifecycle import Life
+from zoefs.contract.verbs import parse_ctl
+from zoefs.contract.words import How, Verb
+from zoefs.disk.files import read
+
+
+def next_line(desk: Desk, new: list[Order]) -> Line | None:
+    """The oldest line of `ctl` that is neither done nor under way."""
+    for order in sorted({*desk.ctl_orders, *(o for o in new if o.kind is OrderKind.CTL)}):
+        if order.name in desk.fold.orders_done:
+            (desk.home.taken / order.name).unlink(missing_ok=True)
+            desk.ctl_orders = [other for other in desk.ctl_orders if other != order]
+            continue
+        data = read(desk.home.new / order.name)
+        data = read(desk.home.taken / order.name) if data is None else data
+        if data is None:
+            continue
+        commands = parse_ctl(data)
+        n = desk.fold.lines_done.get(order.name, 0)
+        if n < len(commands) and not any(line.order == order for line in desk.pending):
+            return Line(order, n, len(commands), commands[n])
+    return None
+
+
+async def obey(desk: Desk, line: Line) -> None:
+    desk.claim(line.order)
+    if line.order not in desk.ctl_orders:
+        desk.ctl_orders.append(line.order)
+    verb = line.command.verb
+    match verb:
+        case Verb.START:
+            start(desk, line)
+        case Verb.STOP | Verb.KILL | Verb.RESTART:
+            await stop(desk, line)
+        case Verb.INTERRUPT:
+            await interrupt(desk, line)
+        case Verb.ALLOW | Verb.DENY:
+            answer(desk, line)
+        case Verb.ALLOW_ALWAYS | Verb.STEER | Verb.COMPACT | Verb.RESET_BUDGET:
+            desk.note(*desk.settled([line], ok=False, text=f"{verb}: a {desk.spec.backend} agent cannot"))
+        case _:
+            assert_never(verb)
+
+
+def start(desk: Desk, line: Line) -> None:
+    if desk.fold.life in (Life.STARTING, Life.UP):
+        desk.note(*desk.settled([line]))
+        return
+    notes: list[Note] = [] if desk.fold.life is Life.RESTING else [(Kind.STARTED, {})]
+    if desk.backend.transport == "stream":
+        desk.wanted = True
+        desk.pending.append(line)
+        desk.note(*notes)
+    else:
+        desk.note(*notes, *desk.settled([line]))
+
+
+async def stop(desk: Desk, line: Line) -> None:
+    verb = line.command.verb
+    if desk.running is not None and not desk.running.ended:
+        desk.pending.append(line)
+        if desk.ending is not None:
+            desk.ending.why = verb
+            if verb is Verb.KILL:
+                desk.ending.steps, desk.ending.deadline = ["kill"], time.time()
+        else:
+            endings.begin(desk, verb)
+        return
+    if desk.fold.turn_open:
+        await turns.end_turn(desk, How.INTERRUPTED, turns.partial(desk), f"{verb} by hand")
+    if verb is Verb.RESTART:
+        notes: list[Note] = [(Kind.STARTED, {"forget": True})]
+        if desk.backend.transport == "stream":
+            desk.wanted = True
+            desk.pending.append(line)
+            desk.note(*notes)
+        else:
+            desk.note(*notes, *desk.settled([line]))
+    else:
+        overtaken = desk.settled(list(desk.pending), ok=False, text=f"overtaken by {verb}")
+        desk.wanted = False
+        desk.note((Kind.STOPPED, {"by": verb}), *overtaken, *desk.settled([line]))
+
+
+async def interrupt(desk: Desk, line: Line) -> None:
+    f, running = desk.fold, desk.running
+    if running is not None and not running.ended and running.working and f.turn_open:
+        desk.pending.append(line)
+        if desk.backend.transport == "turn":
+            endings.begin(desk, "interrupt")
+        else:
+            running.interrupting = time.time() + INTERRUPT_ANSWER
+            desk.put(running, running.codec.interrupt())
+        return
+    if f.turn_open:
+        await turns.end_turn(desk, How.INTERRUPTED, turns.partial(desk), "interrupted", also=[line])
+        return
+    earlier = [o for o in desk.orders_in(desk.home.new) if o.kind in PROMPTS and o.stamp < line.order.stamp]
+    if earlier and desk.claim(earlier[0]):
+        order, turn = earlier[0], f.turn + 1
+        given = {"id": order.id, "turn": turn, "order": order.name, "withheld": True}
+        desk.note((Kind.PROMPT_GIVEN, given))
+        await turns.end_turn(desk, How.INTERRUPTED, b"", "interrupted before it was given", also=[line])
+        return
+    desk.note(*desk.settled([line], text="nothing to interrupt"))
+
+
+def answer(desk: Desk, line: Line) -> None:
+    ask_id, why = [*line.command.argument.split(None, 1), ""][:2]
+    ask = desk.fold.asks.get(ask_id)
+    if ask is None or desk.running is None:
+        desk.note(*desk.settled([line], ok=False, text=f"no ask {ask_id} is pending any more"))
+        return
+    allow = line.command.verb is Verb.ALLOW
+    desk.put(desk.running, desk.running.codec.answer(ask_id, ask.input, allow, why))
+    decision = "allow" if allow else "deny"
+    fields = {"ask": ask_id, "decision": decision, "why": why, "by": line.command.key or "client"}
+    desk.note((Kind.ANSWERED, fields), *desk.settled([line]))

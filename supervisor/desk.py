@@ -1,0 +1,179 @@
+"""What is known of one agent, and how something is noted: the record that looking, deciding and acting share.
+
+Order of notes. What must not happen twice is noted, and lasts, before it is done (`prompt-given`, `session`). What
+an act is known by afterwards is noted with its consequences in one write (`turn-ended` with the verbs it settles),
+so no crash can leave one without the other. Everything a reader may want of a turn is on disk before `turn-ended`.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+from supervisor.decide import Line
+from supervisor.running import Running
+from zoefs.contract.backends import BACKENDS, Backend
+from zoefs.contract.events import Event, Kind
+from zoefs.contract.home import AgentHome, Order, parse_order
+from zoefs.contract.lifecycle import Fold
+from zoefs.contract.spec import DEFAULT_BACKEND, Spec, SpecError, effective
+from zoefs.contract.words import OnLost
+from zoefs.disk.files import names, read
+from zoefs.disk.journal import Writer
+
+if TYPE_CHECKING:
+    from supervisor.keep import Hub
+
+PIPE_BUF = 4096
+INTERRUPT_ANSWER = 5.0
+"""Seconds that a CLI has to end a turn it was told to interrupt; then its process is ended."""
+
+Note = tuple[str, Mapping[str, Any]]
+
+
+@attrs.define
+class Ending:
+    """An ending under way: what for, which step is next, and when."""
+
+    why: str
+    steps: list[str]
+    deadline: float
+
+
+class Desk:
+    """One agent's record.
+
+    `home` is its directory, `hub` what all agents of this supervisor share, `running` its process. `pending`: lines of
+    ctl that are begun and not done; `ctl_orders`: those claimed; `wanted`: a verb asked for a start; `resume`: what the
+    last words of a CLI said of how to start the next.
+    """
+
+    def __init__(self, home: AgentHome, hub: Hub) -> None:
+        self.home = home
+        self.hub = hub
+        self.woken = trio.Event()
+        self.running: Running | None = None
+        self.journal: Writer | None = None
+        self.fold = Fold()
+        self.born = ""
+        self.ending: Ending | None = None
+        self.pending: list[Line] = []
+        self.wanted = False
+        self.resume: bool | None = None
+        self.spec_text = b""
+        self.spec_error = ""
+        self.spec = Spec(backend=DEFAULT_BACKEND)
+        self.ctl_orders: list[Order] = []
+
+    def wake(self) -> None:
+        """Have the agent look again."""
+        self.woken.set()
+
+    def forget(self) -> None:
+        """Let go of everything in memory; the processes go on."""
+        if self.running is not None:
+            self.running.close()
+            self.running = None
+        if self.journal is not None:
+            self.journal.close()
+            self.journal = None
+        self.ending, self.pending, self.wanted = None, [], False
+
+    async def until_writable(self, running: Running) -> None:
+        await running.writable()
+        self.wake()
+
+    def read_spec(self) -> None:
+        text = (read(self.home.spec) or b"") + b"\0" + (read(self.hub.home.config) or b"")
+        if text == self.spec_text:
+            return
+        self.spec_text = text
+        own, _, config = text.partition(b"\0")
+        try:
+            self.spec = effective(own.decode(errors="replace"), config.decode(errors="replace"))
+            self.spec_error = ""
+        except SpecError as error:
+            self.spec = Spec(backend=self.fold.backend or DEFAULT_BACKEND)
+            self.spec_error = f"spec line {error.line}: {error.sentence}" if error.line else f"spec: {error.sentence}"
+
+    @property
+    def backend(self) -> Backend:
+        return BACKENDS[self.spec.backend]
+
+    @property
+    def on_lost(self) -> OnLost:
+        return OnLost(self.spec.on_lost) if self.spec.on_lost else self.backend.on_lost
+
+    def orders_in(self, path: Path) -> tuple[Order, ...]:
+        return tuple(order for name in names(path) if (order := parse_order(name)) is not None)
+
+    def note(self, *notes: Note, sync: bool = False) -> list[Event]:
+        """Write to the journal and take the same events into the fold."""
+        if not notes:
+            return []
+        assert self.journal is not None
+        events = self.journal.append(*notes, sync=sync)
+        for event in events:
+            self.fold.feed(event)
+        return events
+
+    async def note_lasting(self, *notes: Note, before: Callable[[], None] | None = None) -> None:
+        """As `_note`, in a thread, after `before` and with an fsync: a slow disk delays this agent only."""
+        journal = self.journal
+        assert journal is not None
+
+        def work() -> list[Event]:
+            if before is not None:
+                before()
+            return journal.append(*notes, sync=True)
+
+        for event in await trio.to_thread.run_sync(work):
+            self.fold.feed(event)
+
+    def message_id(self, order_id: str) -> str:
+        """The uuid that a prompt has for the CLI: always the same for the same prompt."""
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, f"zoefs:{self.born}:{order_id}"))
+
+    def claim(self, order: Order) -> bool:
+        """One rename decides between us and whoever cancels."""
+        try:
+            os.rename(self.home.new / order.name, self.home.taken / order.name)
+        except FileNotFoundError:
+            return (self.home.taken / order.name).exists()
+        return True
+
+    def put(self, running: Running, data: bytes) -> None:
+        if len(data) > PIPE_BUF:
+            self.note((Kind.STDIN_BEGUN, {"inc": running.inc, "bytes": len(data)}), sync=True)
+        running.put(data)
+        self.pump(running)
+
+    def pump(self, running: Running) -> None:
+        before = running.drained
+        running.pump()
+        if not running.drained:
+            self.hub.nursery.start_soon(self.until_writable, running)
+        elif not before and self.fold.stdin_open:
+            notes: list[Note] = [(Kind.STDIN_DONE, {"inc": running.inc})]
+            if self.fold.turn_open and running.sent and self.fold.sent_inc != running.inc:
+                notes.append((Kind.PROMPT_SENT, {"id": self.fold.given, "inc": running.inc}))
+            self.note(*notes)
+
+    def settled(self, lines: list[Line], ok: bool = True, text: str = "") -> list[Note]:
+        """The notes that settle these lines of `ctl`; they are under way no longer."""
+        notes: list[Note] = []
+        for line in list(lines):
+            fields: dict[str, Any] = {"ctl": line.order.name, "verb": line.command.verb, "ok": ok}
+            fields |= {"key": line.command.key} if line.command.key else {}
+            fields |= {"text": text} if text else {}
+            fields |= {"order": line.order.name} if line.n + 1 == line.of else {}
+            notes.append((Kind.VERB_DONE, fields))
+            if line in self.pending:
+                self.pending.remove(line)
+        return notes

@@ -1,0 +1,181 @@
+"""A CLI ends: by our doing, step by step, or by its own. What follows is said in one write with its death."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from supervisor import hearing, process, turns
+from supervisor.answers import write_answer
+from supervisor.backends import codec as told
+from supervisor.decide import Line
+from supervisor.desk import INTERRUPT_ANSWER, Desk, Ending, Note
+from supervisor.restarts import Next, after_death, in_words
+from zoefs.contract.events import Kind, seconds
+from zoefs.contract.lifecycle import Life
+from zoefs.contract.words import How, OnLost, Verb
+from zoefs.disk.files import size
+
+EOF_GRACE = 2.0
+TERM_GRACE = 3.0
+INTERRUPT_GRACE = 1.0
+KILL_AGAIN = 0.2
+
+
+def begin(desk: Desk, why: str) -> None:
+    steps = {
+        "kill": ["kill"],
+        "replace": ["kill"],
+        "interrupt": ["term", "kill"],
+    }.get(why, ["eof", "term", "kill"] if desk.backend.transport == "stream" else ["term", "kill"])
+    desk.ending = Ending(why, list(steps), 0.0)
+    escalate(desk)
+
+
+def escalate(desk: Desk) -> None:
+    ending, running = desk.ending, desk.running
+    assert ending is not None
+    assert running is not None
+    step = ending.steps[0]
+    if len(ending.steps) > 1:
+        del ending.steps[0]
+    match step:
+        case "eof":
+            running.close_stdin()
+            if running.pidfd is not None:
+                process.send(running.pidfd, signal.SIGUSR1)
+            grace = EOF_GRACE
+        case "term":
+            process.signal_cli(desk.home, running.keeper, signal.SIGTERM)
+            grace = INTERRUPT_GRACE if ending.why == "interrupt" else TERM_GRACE
+        case _:
+            process.kill_tree(desk.home, running.keeper, running.adopted)
+            grace = KILL_AGAIN
+    ending.deadline = time.time() + grace
+
+
+def time_out(desk: Desk) -> None:
+    """A handshake or an interrupt that got no answer, or a turn beyond its time."""
+    running = desk.running
+    assert running is not None
+    if desk.fold.life is Life.STARTING:
+        begin(desk, "replace")
+    elif running.interrupting or desk.backend.transport == "turn":
+        running.timed_out = running.timed_out or not running.interrupting
+        running.interrupting = 0.0
+        begin(desk, "interrupt")
+    else:
+        running.timed_out = True
+        running.interrupting = time.time() + INTERRUPT_ANSWER
+        desk.put(running, running.codec.interrupt())
+
+
+async def bury(desk: Desk) -> None:
+    """Its process is dead: end what it started, hear it out, and note death and turn in one write."""
+    running = desk.running
+    assert running is not None
+    with trio.move_on_after(10.0):
+        while not process.kill_tree(desk.home, running.keeper, running.adopted):
+            await trio.sleep(0.005)
+    await hearing.drain(desk, running)
+    rc = process.exit_code(desk.home, running.inc)
+    last_words = _tail(desk.home.err(running.inc))
+    death = running.codec.death(rc if rc is not None else -1, last_words)
+    if death.resume is not None:
+        desk.resume = death.resume
+    why = desk.ending.why if desk.ending else ""
+    after = what_follows(desk, why, rc, last_words, death)
+    notes: list[Note] = []
+    also: list[Line] = []
+    exited: dict[str, Any] = {"inc": running.inc, "rc": rc, "next": after.life, "reason": after.reason}
+    exited |= {"signal": rc - 128} if rc is not None and rc > 128 else {}
+    exited |= {"until": after.until, "died": time.time()} if after.life is Life.BACKOFF else {}
+    exited |= {"text": after.text} if after.text else {}
+    exited |= {"asked": why} if why else {}
+    notes.append((Kind.EXITED, exited))
+    if after.life is Life.STOPPED:
+        also = list(desk.pending)
+    elif why == Verb.RESTART:
+        notes.append((Kind.STARTED, {"forget": True}))
+        if desk.backend.transport == "stream":
+            desk.wanted = True
+        else:
+            also = list(desk.pending)
+    elif why == "interrupt" or not desk.fold.turn_open:
+        also = [line for line in desk.pending if line.command.verb is Verb.INTERRUPT]
+    how = fate_of_cut_turn(desk, why, rc, after)
+    desk.hub.started(desk.home.name)
+    if desk.fold.turn_open and how is not None:
+        reason = why_ended(desk, how, why, rc, last_words, after)
+        await turns.end_turn(desk, how, turns.partial(desk), reason, also, notes)
+    else:
+        if desk.fold.turn_open:
+            partial = turns.partial(desk)
+            await trio.to_thread.run_sync(write_answer, desk.home, desk.fold.turn, partial)
+            notes.insert(0, (Kind.TURN_LOST, {"turn": desk.fold.turn, "inc": running.inc}))
+        desk.note(*notes, *desk.settled(also), sync=True)
+    desk.ending = None
+    running.close()
+    desk.running = None
+    desk.home.stdin.unlink(missing_ok=True)
+
+
+def what_follows(desk: Desk, why: str, rc: int | None, last_words: str, death: told.Death) -> Next:
+    """Where the agent stands after this exit."""
+    if why in (Verb.STOP, Verb.KILL):
+        return Next(Life.STOPPED)
+    if death.reason is not None:
+        return Next(Life.FAILED, reason=death.reason, text=death.text)
+    if why in ("rest", Verb.RESTART, "interrupt") or desk.backend.transport == "turn":
+        return Next(Life.RESTING)
+    if rc == 0 and not desk.fold.turn_open and desk.fold.life is Life.UP:
+        return Next(Life.RESTING)
+    now = time.time()
+    if death.resume is not None or why == "replace":
+        return Next(Life.BACKOFF, until=now, text="started anew")
+    lived = now - seconds(desk.fold.spawned_t)
+    what = in_words(rc)
+    if line := _last_line(last_words):
+        what = f"{what} ({line})"
+    return after_death(desk.spec.restart, desk.home.name, desk.fold.deaths, lived, now, what)
+
+
+def fate_of_cut_turn(desk: Desk, why: str, rc: int | None, after: Next) -> How | None:
+    """How the open turn ends with its process; None where the next process goes on with it."""
+    if why in (Verb.STOP, Verb.KILL, Verb.RESTART, "interrupt"):
+        return How.INTERRUPTED
+    if desk.backend.transport == "turn":
+        if why or rc is None or rc > 128:
+            return How.LOST
+        return How.DONE if rc == 0 else How.FAILED
+    if desk.on_lost is OnLost.CONTINUE and after.life in (Life.BACKOFF, Life.RESTING):
+        return None
+    return How.LOST
+
+
+def why_ended(desk: Desk, how: How, why: str, rc: int | None, last_words: str, after: Next) -> str:
+    if how is How.DONE:
+        return ""
+    if desk.running is not None and desk.running.timed_out:
+        return f"turn {desk.fold.turn}: took longer than turn_timeout"
+    if why:
+        return f"turn {desk.fold.turn}: ended by {'zoefs down' if why == 'rest' else why}"
+    line = _last_line(last_words)
+    return f"turn {desk.fold.turn}: the CLI {in_words(rc)}{': ' + line if line else ''}"
+
+
+def _tail(path: Path, limit: int = 4096) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, size(path) - limit))
+            return file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip()[:300] for line in reversed(text.splitlines()) if line.strip()), "")

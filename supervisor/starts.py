@@ -1,0 +1,167 @@
+"""A CLI begins: what may stand in its way, its session, its keeper; or it is taken over from an earlier supervisor."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from pathlib import Path
+
+import trio
+
+from supervisor import process
+from supervisor.backends import CODECS, Setup
+from supervisor.backends import codec as told
+from supervisor.desk import Desk
+from supervisor.environment import build, find_binary
+from supervisor.records import has_record
+from supervisor.running import Running
+from zoefs.contract.events import Kind
+from zoefs.contract.lifecycle import Life
+from zoefs.contract.refusal import Refusal
+from zoefs.contract.words import OnLost, Reason, Verb
+from zoefs.disk.files import read_text, replace
+from zoefs.disk.lock import try_lock
+from zoefs.disk.process import Mark, lives
+
+
+async def adopt(desk: Desk) -> None:
+    """Take over what an earlier supervisor started, noted or not."""
+    alive = process.keeper_lives(desk.home)
+    mark = process.start_mark(desk.home)
+    with trio.move_on_after(2.0):
+        while alive and (mark is None or not lives(mark.keeper)):
+            await trio.sleep(0.01)
+            alive, mark = process.keeper_lives(desk.home), process.start_mark(desk.home)
+    if mark is not None and mark.inc > desk.fold.inc:
+        if desk.fold.life in (Life.STARTING, Life.UP):
+            desk.note((Kind.EXITED, {"inc": desk.fold.inc, "next": Life.RESTING}))
+        note_spawned(desk, mark.inc, mark.keeper, adopted=True)
+    if desk.fold.life in (Life.STARTING, Life.UP):
+        keeper = mark.keeper if mark and mark.inc == desk.fold.inc else Mark(0, 0)
+        running = run(desk, desk.fold.inc, keeper, make_codec(desk, resume=True), adopted=True)
+        if desk.fold.life is Life.STARTING and not running.ended:
+            running.put(running.codec.hello())
+
+
+def run(desk: Desk, inc: int, keeper: Mark, codec: told.Codec, adopted: bool = False) -> Running:
+    running = Running(desk.home, inc, keeper, process.open_pidfd(keeper), codec, adopted)
+    if adopted:
+        running.offset = desk.fold.turn_raw
+        running.sent = desk.fold.sent_inc == inc
+        running.working = True
+        if desk.fold.turn_open:
+            codec.expect(desk.message_id(desk.fold.given))
+    desk.running = running
+    if running.pidfd is None:
+        running.ended = True
+    else:
+        desk.hub.nursery.start_soon(until_ended, desk, running, running.pidfd)
+    return running
+
+
+async def until_ended(desk: Desk, running: Running, pidfd: int) -> None:
+    try:
+        await trio.lowlevel.wait_readable(pidfd)
+    except trio.ClosedResourceError:
+        return
+    running.ended = True
+    desk.wake()
+
+
+def cwd_of(desk: Desk) -> Path:
+    return Path(desk.spec.cwd) if desk.spec.cwd else desk.home.work
+
+
+def environment(desk: Desk) -> dict[str, str]:
+    return build(desk.spec, desk.hub.env, desk.hub.home, desk.hub.mount, desk.home.name)
+
+
+def find_obstacle(desk: Desk) -> dict[str, str] | None:
+    """Why the CLI cannot be started, as the fields of `failed`; None where it can."""
+    if desk.spec_error:
+        return {"reason": Reason.CONFIG, "text": desk.spec_error}
+    cwd = cwd_of(desk)
+    if not cwd.is_dir():
+        return {"reason": Reason.CWD_MISSING, "text": f"cwd {cwd} is no directory; make it, then `restart`"}
+    try:
+        env = environment(desk)
+    except Refusal as refusal:
+        return {"reason": Reason.CONFIG, "text": refusal.sentence}
+    if find_binary(desk.spec, desk.hub.env, env.get("PATH", ""), cwd) is None:
+        wanted = desk.spec.argv[0] if desk.spec.argv else desk.spec.backend
+        text = f"no program {wanted!r} can be run; mend the spec or PATH, then `restart`"
+        return {"reason": Reason.CONFIG, "text": text}
+    return None
+
+
+def make_codec(desk: Desk, resume: bool) -> told.Codec:
+    env = environment(desk) if not desk.spec_error else {}
+    binary = find_binary(desk.spec, desk.hub.env, env.get("PATH", ""), cwd_of(desk)) or desk.spec.backend
+    spec = desk.spec
+    setup = Setup(
+        name=desk.home.name,
+        session=desk.fold.session,
+        spec=spec,
+        binary=binary,
+        resume=resume,
+        continuing=desk.fold.turn_open and desk.on_lost is OnLost.CONTINUE,
+        turn=desk.fold.turn,
+    )
+    return CODECS[spec.backend](setup)
+
+
+async def spawn(desk: Desk) -> None:
+    """Start the CLI under a keeper that holds the agent's lock. The session id is stored first."""
+    if (obstacle := find_obstacle(desk)) is not None:
+        desk.wanted = False
+        desk.note((Kind.FAILED, obstacle), *desk.settled(desk.pending, ok=False, text=obstacle["text"]))
+        return
+    lock = try_lock(desk.home.lock)
+    if lock is None:
+        await trio.sleep(0.05)
+        return
+    try:
+        if os.fstat(lock).st_ino != os.stat(desk.home.lock).st_ino or read_text(desk.home.born) != desk.born:
+            return
+        if not desk.fold.session:
+            session = str(uuid.uuid4())
+            await trio.to_thread.run_sync(replace, desk.home.session, session.encode() + b"\n")
+            await desk.note_lasting((Kind.SESSION, {"id": session, "how": "chosen"}))
+        turn = desk.backend.transport == "turn"
+        inc = desk.fold.given_inc if turn else desk.fold.inc + 1
+        env = environment(desk)
+        resume = desk.resume
+        if resume is None:
+            resume = has_record(desk.spec.backend, env, desk.fold.session)
+        desk.resume = None
+        codec = make_codec(desk, resume)
+        env |= codec.environment()
+        prompt = desk.home.taken / desk.fold.given_order if turn else None
+        boot = desk.hub.boot
+        keeper = process.start(desk.home, inc, lock, boot, cwd_of(desk), codec.argv(), env, prompt)
+    except OSError as error:
+        if error.errno != errno.E2BIG:
+            raise
+        desk.note((Kind.FAILED, {"reason": Reason.CONFIG, "text": "its command line is too long to be run"}))
+        return
+    finally:
+        os.close(lock)
+    note_spawned(desk, inc, keeper, adopted=False)
+    running = run(desk, inc, keeper, codec)
+    running.working = turn or desk.fold.turn_open
+    if not turn:
+        desk.hub.starting.add(desk.home.name)
+        desk.put(running, codec.hello())
+
+
+def note_spawned(desk: Desk, inc: int, keeper: Mark, adopted: bool) -> None:
+    fields = {
+        "inc": inc,
+        "pid": keeper.pid,
+        "backend": desk.spec.backend,
+        "ready": desk.backend.transport == "turn",
+    }
+    settled = desk.settled([p for p in desk.pending if p.command.verb in (Verb.START, Verb.RESTART)])
+    desk.wanted = False
+    desk.note((Kind.SPAWNED, {**fields, "adopted": True} if adopted else fields), *settled)

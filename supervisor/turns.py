@@ -1,0 +1,150 @@
+"""A turn from prompt to answer: claim, note, send; then answer, conversation, and one write that ends it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from supervisor import starts
+from supervisor.answers import add_to_chat, as_file, own_answer, write_answer
+from supervisor.backends import codec as told
+from supervisor.decide import Line
+from supervisor.desk import Desk, Note
+from supervisor.running import Running
+from zoefs.contract.events import Kind
+from zoefs.contract.home import Order, OrderKind
+from zoefs.contract.words import How, Verb
+from zoefs.disk.files import read, size
+
+KEPT_ORDERS = 1000
+
+
+async def give(desk: Desk, order: Order) -> None:
+    """Claim a prompt, note it for good, and send it on its way."""
+    stream = desk.backend.transport == "stream"
+    if not stream and (obstacle := starts.find_obstacle(desk)) is not None:
+        desk.note((Kind.FAILED, obstacle))
+        return
+    if not desk.claim(order) or order.id in desk.fold.ids:
+        return
+    turn, inc = desk.fold.turn + 1, desk.fold.inc if stream else desk.fold.inc + 1
+    path = desk.home.taken / order.name
+    fields: dict[str, Any] = {
+        "id": order.id,
+        "turn": turn,
+        "inc": inc,
+        "order": order.name,
+        "bytes": size(path),
+        "boot": desk.hub.boot,
+    }
+    if order.kind is OrderKind.RECOVERED:
+        fields["note"] = "recovered"
+    await desk.note_lasting((Kind.PROMPT_GIVEN, fields))
+    if stream:
+        write_prompt(desk)
+    else:
+        await starts.spawn(desk)
+    show(desk, f"[{turn}] prompt {order.id} {desk.fold.given_t}", read(path) or b"")
+
+
+def show(desk: Desk, heading: str, body: bytes) -> None:
+    end = add_to_chat(desk.home, desk.fold.chat_end, heading, body)
+    desk.note((Kind.NOTE, {"chat_end": end}))
+
+
+def write_prompt(desk: Desk) -> None:
+    """Put the open turn's prompt on the CLI's stdin; a long line is noted begun and done."""
+    running = desk.running
+    assert running is not None
+    text = (read(desk.home.taken / desk.fold.given_order) or b"").decode(errors="replace")
+    desk.put(running, running.codec.prompt(desk.message_id(desk.fold.given), text))
+    running.sent = running.working = True
+    if running.drained:
+        desk.note((Kind.PROMPT_SENT, {"id": desk.fold.given, "inc": running.inc}))
+
+
+def note_gone(desk: Desk, order: Order, cut: bool) -> None:
+    if cut:
+        text = f"prompt {order.id} was cut off when the mount died, and was not sent"
+        desk.note((Kind.PROMPT_CUT, {"id": order.id, "text": text, "note": "cut"}))
+        os.rename(desk.home.cut / order.name, desk.home.taken / order.name)
+    else:
+        desk.note((Kind.PROMPT_CANCELLED, {"id": order.id}))
+        (desk.home.cancelled / order.name).unlink(missing_ok=True)
+
+
+def take_out(desk: Desk, order: Order) -> None:
+    """Note it first: done again after a crash, it says the same."""
+    by = "agent" if order.kind is OrderKind.ANSWER else "client"
+    file = f"orders/taken/{order.name}"
+    desk.note((Kind.OUT_WRITTEN, {"order": order.name, "by": by, "turn": desk.fold.turn, "file": file}))
+    desk.claim(order)
+
+
+def partial(desk: Desk) -> bytes:
+    """What the open turn has said so far: stdout of a turn process, else what was decoded."""
+    if desk.backend.transport == "turn":
+        inc = desk.fold.given_inc
+        return (read(desk.home.raw(inc)) or b"") if inc and inc <= desk.fold.inc else b""
+    if desk.running is not None:
+        return as_file(desk.running.codec.partial())
+    return read(desk.home.turn(desk.fold.turn)) or b""
+
+
+async def turn_told(desk: Desk, running: Running, end: told.TurnEnd, raw_end: int) -> None:
+    if not desk.fold.turn_open:
+        desk.note((Kind.NOTE, {"inc": running.inc, "raw_end": raw_end, "text": "a result without a turn"}))
+        return
+    if end.text is None:
+        data = read(desk.home.turn(desk.fold.turn)) or b""
+    else:
+        data = as_file(end.text)
+    running.interrupting, running.working, running.sent = 0.0, False, False
+    also = [line for line in desk.pending if line.command.verb is Verb.INTERRUPT]
+    spent = {"cost_usd": end.cost_usd, "tokens_in": end.tokens_in, "tokens_out": end.tokens_out}
+    fields = {"inc": running.inc, "raw_end": raw_end, **spent}
+    said = "took longer than turn_timeout" if running.timed_out else end.reason
+    reason = f"turn {desk.fold.turn}: {said}" if said else ""
+    running.timed_out = False
+    await end_turn(desk, end.how, data, reason, also, fields=fields)
+
+
+async def end_turn(
+    desk: Desk,
+    how: How,
+    answer: bytes,
+    reason: str,
+    also: list[Line] | None = None,
+    then: list[Note] | None = None,
+    fields: Mapping[str, Any] | None = None,
+) -> None:
+    """End the open turn: answer, conversation, then one write with the end, what follows, and verbs settled."""
+    for order in desk.orders_in(desk.home.new):
+        if order.kind in (OrderKind.OUT, OrderKind.ANSWER):
+            take_out(desk, order)
+    turn, home, end = desk.fold.turn, desk.home, desk.fold.chat_end
+    own = own_answer(home, desk.fold.own_answer)
+    told_how = f"{how}: {reason}" if reason else str(how)
+    notes: dict[str, Any] = {"turn": turn, "id": desk.fold.given, "how": how, "bytes": len(own or answer)}
+    notes |= {"text": reason} if reason else {}
+    notes |= dict(fields or {})
+
+    def before() -> None:
+        write_answer(home, turn, answer if own is None else own)
+        closing = answer if own is None else answer + b"--- out\n" + own
+        notes["chat_end"] = add_to_chat(home, end, f"[{turn}] answer {told_how}", closing)
+
+    settled = desk.settled(list(also or []))
+    await desk.note_lasting((Kind.TURN_ENDED, notes), *(then or []), *settled, before=before)
+    prune(desk)
+
+
+def prune(desk: Desk) -> None:
+    """Keep the bytes of the newest KEPT_ORDERS orders that ended."""
+    kept = desk.orders_in(desk.home.taken)
+    current = {desk.fold.given_order, Path(desk.fold.out).name}
+    for order in kept[: max(0, len(kept) - KEPT_ORDERS)] if len(kept) > KEPT_ORDERS + 64 else ():
+        if order.name not in current and order.kind is not OrderKind.CTL:
+            (desk.home.taken / order.name).unlink(missing_ok=True)
