@@ -7,6 +7,7 @@ signal cannot reach a process that came later under the same pid.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -30,6 +31,8 @@ _CODE = {
     "supervisor": "from supervisor.main import main; sys.exit(main())",
 }
 """The least that starts each part: a start is counted in imports."""
+DEAD = frozenset({errno.ENOTCONN, errno.ECONNABORTED})
+"""What a mount answers whose daemon is dead."""
 
 
 @attrs.frozen

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import time
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from zoefs.cli.daemons import Part, detach, finish, is_mounted
+from zoefs.cli.daemons import DEAD, Part, detach, finish, is_mounted
 from zoefs.cli.fail import Failure
 from zoefs.cli.tree import within
 from zoefs.cli.where import home_option, mount_option
@@ -59,7 +58,7 @@ def _is_stale(point: Path) -> bool:
     except TimeoutError:
         return False
     except OSError as error:
-        return error.errno in (errno.ENOTCONN, errno.ECONNABORTED)
+        return error.errno in DEAD
     return False
 
 

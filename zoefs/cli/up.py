@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from zoefs.cli.daemons import Part, Started, exit_code, is_mounted
+from zoefs.cli.daemons import DEAD, Part, Started, exit_code, is_mounted
 from zoefs.cli.down import bring_down
 from zoefs.cli.fail import Failure
 from zoefs.cli.tree import within
@@ -57,7 +56,7 @@ def make_mountpoint(mount: Path) -> None:
     except TimeoutError:
         raise Failure(Exit.NOT_RUNNING, f"{mount} does not answer; run: fusermount3 -uz {mount}") from None
     except OSError as error:
-        if error.errno == errno.ENOTCONN:
+        if error.errno in DEAD:
             return
         raise Failure(Exit.REFUSED, f"{mount} cannot be mounted at: {error.strerror}") from None
     if is_mounted(mount):

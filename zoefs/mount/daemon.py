@@ -7,12 +7,11 @@ answers, and `zoefs up` then asks the mount itself.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import signal
-import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pyfuse3
@@ -26,6 +25,7 @@ from zoefs.disk.layout import ensure
 from zoefs.disk.lock import Held, take
 from zoefs.mount import fastpath
 from zoefs.mount.operations import Operations
+from zoefs.mount.place import prepare
 from zoefs.mount.service import Service
 
 MIN_TASKS = 2
@@ -59,8 +59,10 @@ def run(home_path: Path, mountpoint: Path, allow_other: bool = False) -> int:
             return Exit.REFUSED
         stack.callback(os.close, lock)
         try:
-            clear_stale(mountpoint)
-            mountpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
+            prepare(mountpoint)
+        except Refusal as refusal:
+            print(f"zoefs: {refusal.sentence}", file=sys.stderr)
+            return Exit.REFUSED
         except OSError as error:
             print(f"zoefs: {mountpoint}: {error.strerror}", file=sys.stderr)
             return Exit.FAILED
@@ -72,7 +74,7 @@ def run(home_path: Path, mountpoint: Path, allow_other: bool = False) -> int:
         options = {*pyfuse3.default_options, "auto_unmount", "fsname=zoefs", "subtype=zoefs"}
         if allow_other:
             options.add("allow_other")
-        if not fastpath.install():
+        if not fastpath.install(version("pyfuse3")):
             log.info("pyfuse3 is not the pinned release: serving without the fast path")
         try:
             pyfuse3.init(Operations(service), str(mountpoint), options)
@@ -82,19 +84,6 @@ def run(home_path: Path, mountpoint: Path, allow_other: bool = False) -> int:
         stack.callback(pyfuse3.close)
         trio.run(_serve, service, journals)
     return Exit.DONE
-
-
-def clear_stale(mountpoint: Path) -> None:
-    """Unmount what a killed daemon left. Raises OSError where the place cannot be used."""
-    try:
-        os.stat(mountpoint)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        if error.errno not in (errno.ENOTCONN, errno.ECONNABORTED):
-            raise
-        log.info("clearing a stale mount at %s", mountpoint)
-        subprocess.run(["fusermount3", "-uz", str(mountpoint)], check=False)
 
 
 async def _serve(service: Service, journals: INotify) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable
-from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
 
@@ -69,9 +68,9 @@ def eager_wait(wait: Callable[[int], Any]) -> Callable[[int], Any]:
     return wait_readable
 
 
-def install() -> bool:
-    """Put the stand-in in place; False, and nothing done, with another pyfuse3 than the pinned one."""
-    if version("pyfuse3") != PINNED:
+def install(found: str) -> bool:
+    """Put the stand-in in place; False, and nothing done, where `found`, pyfuse3's version, is not the pinned one."""
+    if found != PINNED:
         return False
     low = trio.lowlevel
     lowlevel = SimpleNamespace(
