@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import attrs
 import trio
@@ -66,22 +66,28 @@ def complain(text: str) -> None:
 
 
 async def run(home: Home, env: Mapping[str, str]) -> None:
-    """Supervise HOME until SIGTERM (agents go on) or SIGUSR1 (agents end first). Raises lock.Held."""
+    """Supervise HOME until SIGTERM (agents go on) or SIGUSR1 (agents end first). Raises lock.Held.
+
+    The heart beats, and `zoefs up` calls it ready, only once it listens to signals and keeps every agent.
+    """
     lock = take(home.supervisor_lock)
+    os.utime(lock, (0, 0))
     become_subreaper()
     log = Writer(home.supervisor_log, _last_seq(home))
     log.append(("supervisor-started", {"pid": os.getpid()}))
-    async with trio.open_nursery() as nursery:
-        hub = Hub(home, boot_id(), dict(env), nursery)
-        watch = Watch(home, lambda name: _wake(hub, watch, name))
-        nursery.start_soon(_heart, lock)
-        nursery.start_soon(_children)
-        nursery.start_soon(watch.run)
-        find(hub, watch)
-        nursery.start_soon(_sweep, hub, watch)
-        why = await _told_to_go(hub)
-        log.append(("supervisor-stopped", {"why": why}))
-        nursery.cancel_scope.cancel()
+    going = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+    with trio.open_signal_receiver(*going) as signals:
+        async with trio.open_nursery() as nursery:
+            hub = Hub(home, boot_id(), dict(env), nursery)
+            watch = Watch(home, lambda name: _wake(hub, watch, name))
+            nursery.start_soon(_children)
+            nursery.start_soon(watch.run)
+            find(hub, watch)
+            nursery.start_soon(_heart, lock)
+            nursery.start_soon(_sweep, hub, watch)
+            why = await _told_to_go(hub, signals)
+            log.append(("supervisor-stopped", {"why": why}))
+            nursery.cancel_scope.cancel()
     watch.close()
     log.close()
     os.utime(lock, (0, 0))
@@ -148,16 +154,15 @@ async def _sweep(hub: Hub, watch: Watch) -> None:
         _wake(hub, watch, None)
 
 
-async def _told_to_go(hub: Hub) -> str:
+async def _told_to_go(hub: Hub, signals: AsyncIterator[int]) -> str:
     """Wait for the signal to go; for SIGUSR1, also until no CLI of ours runs."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGUSR1) as signals:
-        async for number in signals:
-            if number != signal.SIGUSR1:
-                return "told to go; agents go on"
-            hub.resting = True
-            for agent in hub.agents.values():
-                agent.wake()
-            while any(agent.running is not None for agent in hub.agents.values()):
-                await trio.sleep(0.02)
-            return "told to go; agents ended"
+    async for number in signals:
+        if number != signal.SIGUSR1:
+            return "told to go; agents go on"
+        hub.resting = True
+        for agent in hub.agents.values():
+            agent.wake()
+        while any(agent.running is not None for agent in hub.agents.values()):
+            await trio.sleep(0.02)
+        return "told to go; agents ended"
     raise AssertionError("the signal receiver ended")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from zoefs.cli.daemons import DEAD, Part, Started, exit_code, is_mounted
+from zoefs.cli.daemons import Part, Started, exit_code
 from zoefs.cli.down import bring_down
 from zoefs.cli.fail import Failure
 from zoefs.cli.tree import within
@@ -23,6 +23,8 @@ from zoefs.disk.process import lives
 
 READY = 30.0
 """Seconds that the parts have to become ready."""
+TAKE_BACK = 10.0
+"""Seconds that parts have to end which were started beside one that could not be."""
 LOOK = 0.01
 ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 """Signals that end `up --foreground`. They are blocked from its start, so that none comes at a wrong moment."""
@@ -40,31 +42,6 @@ def make_home(home: Home) -> None:
         raise Failure(Exit.FAILED, f"{error.filename or home.path}: {error.strerror}") from None
 
 
-def make_mountpoint(mount: Path) -> None:
-    """Make the directory to mount at. Raises Failure where it is none, holds something, or is taken."""
-
-    def look() -> list[str]:
-        mount.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            mount.mkdir()
-        except FileExistsError:
-            return os.listdir(mount)
-        return []
-
-    try:
-        found = within(5.0, look)
-    except TimeoutError:
-        raise Failure(Exit.NOT_RUNNING, f"{mount} does not answer; run: fusermount3 -uz {mount}") from None
-    except OSError as error:
-        if error.errno in DEAD:
-            return
-        raise Failure(Exit.REFUSED, f"{mount} cannot be mounted at: {error.strerror}") from None
-    if is_mounted(mount):
-        raise Failure(Exit.REFUSED, f"something else is mounted at {mount}; name another mount point with --mount")
-    if found:
-        raise Failure(Exit.REFUSED, f"{mount} is not empty: a tree mounted there would hide what is in it")
-
-
 @click.command()
 @home_option
 def init(home: Home) -> None:
@@ -80,8 +57,6 @@ def init(home: Home) -> None:
 def mount(home: Home, mount: Path, allow_other: bool) -> None:
     """Serve MOUNT in the foreground."""
     make_home(home)
-    if not Part("mount", home, mount).holder.alive:
-        make_mountpoint(mount)
     from zoefs.mount.daemon import run
 
     sys.exit(run(home.path, mount, allow_other))
@@ -127,7 +102,9 @@ def _become_ready(parts: list[Part], started: dict[str, Started]) -> None:
                 if code == Exit.REFUSED and part.holder.alive:
                     continue
                 said = part.complaint(child.since).removeprefix("zoefs: ") or f"it said nothing; exit {code}"
-                raise Failure(Exit.REFUSED if code == Exit.REFUSED else Exit.NOT_RUNNING, f"{part.name} ended: {said}")
+                if code == Exit.REFUSED:
+                    raise Failure(Exit.REFUSED, said)
+                raise Failure(Exit.NOT_RUNNING, f"{part.name} ended: {said}")
         _check_elsewhere(parts[0])
         waiting = [part for part in waiting if not _is_ready(part, started.get(part.name))]
         if waiting and time.monotonic() > end:
@@ -151,8 +128,6 @@ def up(home: Home, mount: Path, without: str, foreground: bool) -> None:
     make_home(home)
     _check_elsewhere(parts[0])
     running = {part.name for part in parts if part.holder.alive}
-    if "mount" not in running:
-        make_mountpoint(mount)
     started: dict[str, Started] = {}
     if foreground:
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
@@ -162,8 +137,7 @@ def up(home: Home, mount: Path, without: str, foreground: bool) -> None:
                 started[part.name] = part.start()
         _become_ready(parts, started)
     except BaseException:
-        for child in started.values():
-            os.kill(child.pid, signal.SIGTERM)
+        _take_back(started)
         raise
     for part in parts:
         where = f" at {mount}" if part.name == "mount" else ""
@@ -172,6 +146,16 @@ def up(home: Home, mount: Path, without: str, foreground: bool) -> None:
         )
     if foreground:
         _stay(parts)
+
+
+def _take_back(started: dict[str, Started]) -> None:
+    """End the children that we started, and see them gone; one that does not go in time is left to `down`."""
+    left = [child.pid for child in started.values()]
+    for pid in left:
+        os.kill(pid, signal.SIGTERM)
+    end = time.monotonic() + TAKE_BACK
+    while (left := [pid for pid in left if exit_code(pid) is None]) and time.monotonic() < end:
+        time.sleep(LOOK)
 
 
 def _stay(parts: list[Part]) -> None:

@@ -111,13 +111,15 @@ class WaitHandle(Handle):
                 await self._settle()
         if self._view.gone:
             raise Refusal(errno.ESTALE, f"{self._view.name} was retired")
+        if self._view.closing:
+            raise Refusal(errno.ESHUTDOWN, "the mount is going")
         if not self._view.settled:
             return b""
         self.mark()
         return self._view.word[:size]
 
     async def _settle(self) -> None:
-        while not (self._view.settled or self._view.gone):
+        while not (self._view.settled or self._view.gone or self._view.closing):
             await self._view.changed.wait()
 
 
@@ -248,7 +250,7 @@ class PromptHandle(Handle):
         try:
             staged.commit()
         except OSError as error:
-            self._view.drop(staged.order)
+            self._view.drop(staged.order.name)
             self._leave()
             self._view.refused(error.errno or errno.EIO, f"{self._view.name}: a prompt was lost: {error.strerror}")
             return
@@ -293,7 +295,7 @@ class CtlHandle(Handle):
             view.add(Queued(staged.order, len(text), tuple(commands)))
             staged.commit()
         except OSError as error:
-            view.drop(staged.order)
+            view.drop(staged.order.name)
             staged.discard()
             raise view.refused(error.errno or errno.EIO, f"{view.name}: {error.strerror}") from None
         view.publish()

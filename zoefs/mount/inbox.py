@@ -142,7 +142,7 @@ class Inboxes:
             view.add(Queued(order, length))
             os.rename(source, view.home.new / order.name)
         except OSError:
-            view.drop(order)
+            view.drop(order.name)
             for draft in stale:
                 draft.stale = False
             raise
@@ -166,7 +166,7 @@ class Inboxes:
         if queued is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.rename(view.home.new / queued.order.name, view.home.cancelled / queued.order.name)
-                view.drop(queued.order)
+                view.drop(queued.order.name)
                 view.cancelled.add(name)
                 view.publish()
                 return

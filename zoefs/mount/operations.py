@@ -162,7 +162,7 @@ class Operations(pyfuse3.Operations):
         self, inode: InodeT, fh: FileHandleT, poll_handle: pyfuse3.PollHandle | None, ctx: RequestContext
     ) -> int:
         handle = self._handles[fh]
-        if handle.ready or (handle.view is not None and handle.view.gone):
+        if handle.ready or (handle.view is not None and (handle.view.gone or handle.view.closing)):
             return _READY | _WRITABLE
         if poll_handle is not None and handle.view is not None:
             self._pollers[fh] = poll_handle
@@ -181,7 +181,7 @@ class Operations(pyfuse3.Operations):
             self._invalidate(self._service.status_inode(view))
         for fh in list(self._polled.get(view, ())):
             handle = self._handles[fh]
-            if handle.ready or view.gone:
+            if handle.ready or view.gone or view.closing:
                 poller = self._pollers[fh]
                 self._forget_poller(fh, handle)
                 poller.notify()

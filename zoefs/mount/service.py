@@ -391,5 +391,5 @@ class Service:
         """New opens are refused from now on, and whoever waits is woken."""
         self._closing = True
         for view in list(self.views.values()):
-            view.gone = True
+            view.closing = True
             view.publish()

@@ -34,6 +34,13 @@ class Queued:
     size: int
     commands: tuple[Command, ...] = ()
 
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The names it goes by in `inbox/`: the prompt's, or the keys of its verbs."""
+        if self.order.kind in PROMPTS:
+            return (self.order.id,)
+        return tuple(command.key for command in self.commands if command.key)
+
 
 class View:
     """See module. `number` makes its inode numbers; `refuse` notes a refusal in the mount's log; `published` is told
@@ -57,6 +64,7 @@ class View:
         self._tail = Tail(home.journal(agent.name))
         self.fold: Fold = fold(self._tail.read(), self.born)
         self.waiting: dict[str, Queued] = {}
+        self._by_id: dict[str, Queued] = {}
         self.arriving = 0
         self.arriving_bytes = 0
         self.reserved: set[str] = set()
@@ -64,6 +72,7 @@ class View:
         self.refusal = ""
         self.refusal_t = ""
         self.gone = False
+        self.closing = False
         self.changed = trio.Event()
         self.counters = {"statuses": 1, "outs": 1, "events": 1, "chat": 1}
         self.status = Status.AWAIT
@@ -74,12 +83,12 @@ class View:
     # -- what waits ---------------------------------------------------------------------------------------------
 
     def _find_waiting(self) -> None:
-        self.waiting = {}
+        self.waiting, self._by_id = {}, {}
         for path in (self.home.new, self.home.taken):
             for name in names(path):
                 order = parse_order(name)
                 if order is not None and self._is_open(order, path == self.home.taken):
-                    self.waiting[name] = self._queued(order, path / name)
+                    self.add(self._queued(order, path / name))
         self.cancelled = {order.id for name in names(self.home.cancelled) if (order := parse_order(name))}
         self._set_status()
 
@@ -103,10 +112,14 @@ class View:
     def add(self, queued: Queued) -> None:
         """An order is about to be renamed into `orders/new`."""
         self.waiting[queued.order.name] = queued
+        for id in queued.ids:
+            self._by_id[id] = queued
 
-    def drop(self, order: Order) -> None:
-        """An order does not wait after all."""
-        self.waiting.pop(order.name, None)
+    def drop(self, name: str) -> None:
+        """The order of this name waits no longer."""
+        queued = self.waiting.pop(name, None)
+        for id in queued.ids if queued else ():
+            self._by_id.pop(id, None)
 
     def pending(self) -> list[Command]:
         """The verbs accepted and not carried out yet, oldest first."""
@@ -126,9 +139,7 @@ class View:
 
     def knows(self, id: str) -> bool:
         """Whether this id names, or named, a prompt or a keyed verb of this agent."""
-        if id in self.fold.ids or id in self.reserved or id in self.cancelled:
-            return True
-        return any(q.order.id == id or any(c.key == id for c in q.commands) for q in self.waiting.values())
+        return id in self.fold.ids or id in self.reserved or id in self.cancelled or id in self._by_id
 
     def fate(self, id: str) -> Fate | None:
         """A prompt's or verb's fate as of now; None where the id is unknown or its receipt is no longer shown."""
@@ -141,15 +152,12 @@ class View:
             return receipt.fate
         if id in self.reserved:
             return Fate.WRITING
-        return Fate.QUEUED if id not in self.fold.ids and self.knows(id) else None
+        return Fate.QUEUED if id not in self.fold.ids and id in self._by_id else None
 
     def ids(self) -> list[str]:
         """The names in `inbox/` that can be read: prompts and keyed verbs."""
         found = dict.fromkeys(self.fold.receipts)
-        for q in self.waiting.values():
-            if q.order.kind in PROMPTS:
-                found[q.order.id] = None
-            found.update(dict.fromkeys(c.key for c in q.commands if c.key))
+        found.update(dict.fromkeys(self._by_id))
         found.update(dict.fromkeys((*sorted(self.reserved), *sorted(self.cancelled))))
         return list(found)
 
@@ -227,13 +235,13 @@ class View:
         name = event.text("order")
         match event.kind:
             case Kind.PROMPT_GIVEN:
-                self.waiting.pop(name, None)
+                self.drop(name)
             case Kind.PROMPT_CANCELLED | Kind.PROMPT_CUT:
                 self.cancelled.discard(event.text("id"))
             case Kind.VERB_DONE:
-                self.waiting.pop(name, None)
+                self.drop(name)
             case Kind.OUT_WRITTEN:
-                self.waiting.pop(name, None)
+                self.drop(name)
                 self.counters["outs"] += 1
             case _:
                 pass
