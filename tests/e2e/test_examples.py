@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
-from typing import Protocol
 
 import pytest
+
+from tests.living import Tree
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
@@ -32,14 +33,6 @@ draft 3: the cat and the dog
 }
 
 
-class Tree(Protocol):
-    """What the fixture `tree` gives: a mount with both daemons behind it."""
-
-    mount: Path
-    home: Path
-    env: dict[str, str]
-
-
 def test_every_example_is_run() -> None:
     assert {path.name for path in EXAMPLES.iterdir()} == set(SAYS)
 
@@ -53,7 +46,7 @@ def test_examples_are_short(name: str) -> None:
 @pytest.mark.parametrize("name", SAYS)
 def test_example(tree: Tree, name: str, shell: str, tmp_path: Path) -> None:
     before = sorted(os.listdir(tree.mount / "agents"))
-    env = {**os.environ, **tree.env, "ZOEFS_MOUNT": str(tree.mount), "TMPDIR": str(tmp_path)}
+    env = {**tree.env, "TMPDIR": str(tmp_path)}
     done = subprocess.run(
         [shell, EXAMPLES / name], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
     )

@@ -7,23 +7,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
-
-class Tree(Protocol):
-    """What the fixture `tree` gives: a mount with both daemons behind it."""
-
-    mount: Path
-    home: Path
-    env: dict[str, str]
+from tests.living import Tree
 
 
 def zoefs(tree: Tree, *words: str, input: str = "") -> tuple[int, str, str]:
-    env = {**os.environ, **tree.env, "ZOEFS_MOUNT": str(tree.mount), "PYTHONPATH": str(Path(__file__).parents[2])}
     argv = [sys.executable, "-m", "zoefs.cli.main", *words]
-    done = subprocess.run(argv, env=env, input=input, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(argv, env=tree.env, input=input, capture_output=True, text=True, timeout=120)
     return done.returncode, done.stdout, done.stderr
 
 
