@@ -139,7 +139,11 @@ class Tree:
         """Every process that runs with this HOME in its environment, this one excepted: pid and command line."""
         found = []
         for name in os.listdir("/proc"):
-            if name.isdecimal() and int(name) != os.getpid() and environment(int(name)).get("ZOEFS_HOME") == str(self.home):
+            if (
+                name.isdecimal()
+                and int(name) != os.getpid()
+                and environment(int(name)).get("ZOEFS_HOME") == str(self.home)
+            ):
                 with contextlib.suppress(OSError):
                     if stat_fields(int(name))[:1] not in ([], ["Z"]):
                         line = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")

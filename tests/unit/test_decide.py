@@ -48,18 +48,34 @@ TABLE: list[tuple[str, View, Act | None]] = [
     ("up gives", attrs.evolve(BASE, life=Life.UP, alive=True, prompts=P), Give(P[0])),
     ("one at a time", attrs.evolve(BASE, life=Life.UP, alive=True, prompts=P, turn_open=True, sent=True), None),
     ("an unsent one is written", attrs.evolve(BASE, life=Life.UP, alive=True, turn_open=True), Do.WRITE),
-    ("torn stdin is replaced", attrs.evolve(BASE, life=Life.UP, alive=True, turn_open=True, stdin_torn=True), Do.REPLACE),
-    ("a verb goes before a prompt", attrs.evolve(BASE, life=Life.UP, alive=True, prompts=P, line=line(Verb.STOP)),
-     Obey(line(Verb.STOP))),
-    ("interrupt waits for a CLI that takes a turn up again",
-     attrs.evolve(BASE, life=Life.STARTING, alive=True, turn_open=True, line=line(Verb.INTERRUPT)), None),
+    (
+        "torn stdin is replaced",
+        attrs.evolve(BASE, life=Life.UP, alive=True, turn_open=True, stdin_torn=True),
+        Do.REPLACE,
+    ),
+    (
+        "a verb goes before a prompt",
+        attrs.evolve(BASE, life=Life.UP, alive=True, prompts=P, line=line(Verb.STOP)),
+        Obey(line(Verb.STOP)),
+    ),
+    (
+        "interrupt waits for a CLI that takes a turn up again",
+        attrs.evolve(BASE, life=Life.STARTING, alive=True, turn_open=True, line=line(Verb.INTERRUPT)),
+        None,
+    ),
     ("an ending goes on", attrs.evolve(BASE, life=Life.UP, alive=True, ending=101.0, line=line(Verb.START)), None),
     ("step by step", attrs.evolve(BASE, life=Life.UP, alive=True, ending=100.0, line=line(Verb.START)), Do.ESCALATE),
-    ("kill overtakes it", attrs.evolve(BASE, life=Life.UP, alive=True, ending=101.0, line=line(Verb.KILL)),
-     Obey(line(Verb.KILL))),
+    (
+        "kill overtakes it",
+        attrs.evolve(BASE, life=Life.UP, alive=True, ending=101.0, line=line(Verb.KILL)),
+        Obey(line(Verb.KILL)),
+    ),
     ("going ends processes", attrs.evolve(BASE, life=Life.UP, alive=True, rest=True), Do.REST),
-    ("too long a turn", attrs.evolve(BASE, life=Life.UP, alive=True, turn_open=True, sent=True, deadline=100.0),
-     Do.TIME_OUT),
+    (
+        "too long a turn",
+        attrs.evolve(BASE, life=Life.UP, alive=True, turn_open=True, sent=True, deadline=100.0),
+        Do.TIME_OUT,
+    ),
     ("what was taken back is noted", attrs.evolve(BASE, cancelled=P, prompts=P), NoteGone(P[0], cut=False)),
     ("what was cut is noted", attrs.evolve(BASE, cut=P), NoteGone(P[0], cut=True)),
     ("out is taken", attrs.evolve(BASE, outs=(order(3, OrderKind.OUT),)), TakeOut(order(3, OrderKind.OUT))),
@@ -138,8 +154,17 @@ def test_no_act_against_the_rules(view: View) -> None:
 @pytest.mark.parametrize("life", list(Life))
 def test_stop_is_heard_in_every_state(verb: Verb, life: Life) -> None:
     """Field lesson: stop during backoff, during spawn, in failure: nothing may starve it."""
-    for transport, turn_open, rest, slot in itertools.product(("stream", "turn"), *[(False, True)] * 3):
-        view = attrs.evolve(BASE, life=life, transport=transport, turn_open=turn_open, rest=rest, slot=slot,
-                            alive=True, line=line(verb), started=True)
+    for transport, turn_open, rest, slot in itertools.product(("stream", "turn"), (False, True), (False, True), (False, True)):
+        view = attrs.evolve(
+            BASE,
+            life=life,
+            transport=transport,
+            turn_open=turn_open,
+            rest=rest,
+            slot=slot,
+            alive=True,
+            line=line(verb),
+            started=True,
+        )
         act = decide(view)
         assert act == Obey(line(verb)) or (rest and act is Do.REST), (view, act)

@@ -12,7 +12,9 @@ from zoefs.contract.words import Reason
 POLICY = Restart(floor=1.0, cap=8.0, burst=6, window=100.0, stable=60.0)
 
 
-@pytest.mark.parametrize(("deaths", "delay"), [((), 1), ((99,), 2), ((98, 99), 4), ((97, 98, 99), 8), ((96, 97, 98, 99), 8)])
+@pytest.mark.parametrize(
+    ("deaths", "delay"), [((), 1), ((99,), 2), ((98, 99), 4), ((97, 98, 99), 8), ((96, 97, 98, 99), 8)]
+)
 def test_curve(deaths: tuple[float, ...], delay: float) -> None:
     after = after_death(POLICY, "a", deaths, lived=0.1, now=100.0, what="died")
     assert after.life is Life.BACKOFF
