@@ -201,8 +201,9 @@ def _parse(text: str, what: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        match = re.search(r"at line (\d+)", str(error))
-        raise SpecError(f"{what}no TOML: {error}", line=int(match[1]) if match else 0, syntax=True) from None
+        match = re.search(r"at line ([0-9]+)", str(error))
+        line = int(match[1]) if match else text.rstrip("\n").count("\n") + 1
+        raise SpecError(f"{what}no TOML: {error}", line=line, syntax=True) from None
     except (ValueError, RecursionError):
         raise SpecError(f"{what}no TOML: a value too large or too deep to be read", syntax=True) from None
 
@@ -212,6 +213,11 @@ def parse_spec(text: str) -> Spec:
     spec = from_table(_parse(text, ""), text)
     check_whole(spec, text)
     return spec
+
+
+def check_keys(text: str) -> None:
+    """Refuse text that no further line can make right: an unknown key, an impossible value. Raises SpecError."""
+    from_table(_parse(text, ""), text)
 
 
 def effective(text: str, config: str) -> Spec:

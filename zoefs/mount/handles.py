@@ -15,7 +15,7 @@ import trio
 
 from zoefs.contract.home import OrderKind
 from zoefs.contract.refusal import Refusal
-from zoefs.contract.spec import SpecError, effective
+from zoefs.contract.spec import SpecError, check_keys
 from zoefs.contract.verbs import check_permitted, parse_ctl
 from zoefs.contract.words import CTL_MAX, PROMPT_MAX, WAIT_SECONDS
 from zoefs.disk.files import read, replace, sync_dir
@@ -167,98 +167,119 @@ class FileHandle(Handle):
             self._fd = None
 
 
-class PromptHandle(Handle):
+class WritingHandle(Handle):
+    """A handle whose text counts as a whole. A refused write spoils it: what follows is refused likewise."""
+
+    def __init__(self, view: View, limit: int, noun: str) -> None:
+        super().__init__(view)
+        self._view = view
+        self._limit = limit
+        self._noun = noun
+        self._refusal: Refusal | None = None
+
+    def check_usable(self) -> None:
+        """Refuse a write after a refused one, or to an agent that is gone."""
+        if self._refusal is not None:
+            raise self._refusal
+        if self._view.gone:
+            raise Refusal(errno.ESTALE, f"{self._view.name} was retired")
+
+    def check_size(self, size: int) -> None:
+        """Refuse a text of more than the limit."""
+        if size > self._limit:
+            raise self.spoil(errno.EFBIG, f"{self._noun} has at most {self._limit >> 20} MiB")
+
+    def spoil(self, number: int, what: str) -> Refusal:
+        """Nothing written through this handle is to count; the refusal to be raised, now and from now on."""
+        self._refusal = self._view.refused(number, f"{self._view.name}: {what}")
+        self.discard()
+        return self._refusal
+
+    def spoil_by(self, error: OSError) -> Refusal:
+        """As `spoil`, for what the disk refused."""
+        return self.spoil(error.errno or errno.EIO, f"{self._noun} could not be stored: {error.strerror}")
+
+    def discard(self) -> None:
+        """Forget what was written."""
+
+
+class PromptHandle(WritingHandle):
     """`in` and a new `inbox/ID`: one open to last close is one prompt.
 
     The first byte accepted makes the agent busy; each flush makes the bytes last; the release commits them.
     """
 
     def __init__(self, view: View, id: str, appends: bool) -> None:
-        super().__init__(view)
-        self._view = view
+        super().__init__(view, PROMPT_MAX, "a prompt")
         self._id = id
         self._appends = appends
         self._base: int | None = None
         self._staged: Staged | None = None
-        self._spoilt = False
         if id:
             view.reserved.add(id)
 
     def write(self, offset: int, data: bytes) -> int:
-        if self._spoilt or self._view.gone:
-            raise Refusal(errno.ESTALE, "an earlier write of this prompt was refused; open it anew")
+        self.check_usable()
         length = self._staged.length if self._staged else 0
         if self._base is None:
             self._base = offset
         if not self._appends and offset - self._base != length:
-            self._spoil()
-            raise self._view.refused(errno.EINVAL, f"{self._view.name}: a prompt is written from front to back")
-        if length + len(data) > PROMPT_MAX:
-            self._spoil()
-            raise self._view.refused(errno.EFBIG, f"{self._view.name}: a prompt has at most {PROMPT_MAX >> 20} MiB")
+            raise self.spoil(errno.EINVAL, "a prompt is written from front to back")
+        self.check_size(length + len(data))
         try:
             self._view.check_room(len(data))
             if self._staged is None:
                 self._staged = Staged(self._view.home, OrderKind.PROMPT, self._id)
-                self._staged.add(data)
-                self._view.arriving += 1
-                self._view.arriving_bytes += len(data)
-                self._view.publish()
-            else:
-                self._staged.add(data)
-                self._view.arriving_bytes += len(data)
+            self._staged.add(data)
         except OSError as error:
-            self._spoil()
-            sentence = f"{self._view.name}: the prompt could not be stored: {error.strerror}"
-            raise self._view.refused(error.errno or errno.EIO, sentence) from None
-        except Refusal:
-            self._spoil()
+            raise self.spoil_by(error) from None
+        except Refusal as refusal:
+            self._refusal = refusal
+            self.discard()
             raise
+        self._view.arriving_bytes += len(data)
+        if length == 0:
+            self._view.arriving += 1
+            self._view.publish()
         return len(data)
 
-    def _spoil(self) -> None:
-        self._spoilt = True
-        self._leave()
-
-    def _leave(self) -> None:
-        """What was staged is not to be: the agent is as if it had never come."""
+    def discard(self) -> None:
         self._view.reserved.discard(self._id)
         if self._staged is not None:
             staged, self._staged = self._staged, None
-            if staged.length:
-                self._view.arriving -= 1
-                self._view.arriving_bytes -= staged.length
-                self._view.publish()
+            self._arrived(staged)
             staged.discard()
 
+    def _arrived(self, staged: Staged) -> None:
+        """It arrives no longer."""
+        if staged.length:
+            self._view.arriving -= 1
+            self._view.arriving_bytes -= staged.length
+            self._view.publish()
+
     async def flush(self, final: bool = False) -> None:
-        if self._staged is None or self._spoilt or self._view.gone:
+        if self._staged is None or self._view.gone:
             return
         try:
             await self._staged.flush()
         except OSError as error:
-            self._spoil()
-            sentence = f"{self._view.name}: the prompt could not be made to last: {error.strerror}"
-            raise self._view.refused(error.errno or errno.EIO, sentence) from None
+            raise self.spoil_by(error) from None
 
     def release(self) -> None:
         staged = self._staged
         if staged is None or self._view.gone:
-            self._leave()
+            self.discard()
             return
         self._view.add(Queued(staged.order, staged.length))
         try:
             staged.commit()
         except OSError as error:
             self._view.drop(staged.order.name)
-            self._leave()
-            self._view.refused(error.errno or errno.EIO, f"{self._view.name}: a prompt was lost: {error.strerror}")
+            self.spoil_by(error)
             return
         self._staged = None
         self._view.reserved.discard(self._id)
-        self._view.arriving -= 1
-        self._view.arriving_bytes -= staged.length
-        self._view.publish()
+        self._arrived(staged)
 
 
 class CtlHandle(Handle):
@@ -322,53 +343,53 @@ class CtlHandle(Handle):
             os.close(self._unsynced.pop())
 
 
-class SpecHandle(Handle):
+class SpecHandle(WritingHandle):
     """`spec` for writing: the handle's text becomes the spec at each flush that brought new data."""
 
     def __init__(self, view: View, empty: bool, appends: bool) -> None:
-        super().__init__(view)
-        self._view = view
+        super().__init__(view, SPEC_MAX, "a spec")
         self._text = bytearray(b"" if empty else read(view.home.spec) or b"")
         self._appends = appends
         self._first = True
         self._dirty = False
-        self._spoilt = False
 
     async def read(self, offset: int, size: int) -> bytes:
         return bytes(self._text[offset : offset + size])
 
     def write(self, offset: int, data: bytes) -> int:
-        if self._spoilt or self._view.gone:
-            raise Refusal(errno.ESTALE, "an earlier write of this spec was refused; open it anew")
+        self.check_usable()
         offset = len(self._text) if self._appends else offset
-        if offset + len(data) > SPEC_MAX:
-            self._spoilt = True
-            raise self._view.refused(errno.EFBIG, f"{self._view.name}: a spec has at most {SPEC_MAX >> 20} MiB")
-        if offset > len(self._text):
-            self._text += bytes(offset - len(self._text))
+        self.check_size(offset + len(data))
+        self._text += bytes(max(0, offset - len(self._text)))
         self._text[offset : offset + len(data)] = data
         if self._first:
             self._first = False
-            try:
-                config = (read(self._view.config) or b"").decode(errors="replace")
-                effective(bytes(self._text).decode(errors="replace"), config)
-            except SpecError as error:
-                if not error.syntax:
-                    self._spoilt = True
-                    where = f"line {error.line}: " if error.line else ""
-                    raise self._view.refused(errno.EINVAL, f"{self._view.name}: spec {where}{error.sentence}") from None
+            self._check_keys()
         self._dirty = True
         return len(data)
 
+    def _check_keys(self) -> None:
+        """Refuse a first write that no further one can make right; text that is no TOML yet may become it."""
+        try:
+            check_keys(bytes(self._text).decode(errors="replace"))
+        except SpecError as error:
+            if not error.syntax:
+                where = f"line {error.line}: " if error.line else ""
+                raise self.spoil(errno.EINVAL, f"spec {where}{error.sentence}") from None
+
     def truncate(self, size: int) -> None:
+        self.check_size(size)
         del self._text[size:]
         self._text += bytes(size - len(self._text))
 
     async def flush(self, final: bool = False) -> None:
-        if not self._dirty or self._spoilt or self._view.gone:
+        if not self._dirty or self._refusal is not None or self._view.gone:
             return
         self._dirty = False
-        await trio.to_thread.run_sync(replace, self._view.home.spec, bytes(self._text))
+        try:
+            await trio.to_thread.run_sync(replace, self._view.home.spec, bytes(self._text))
+        except OSError as error:
+            raise self.spoil_by(error) from None
         self._view.read_spec()
         self._view.publish()
         if self._view.spec_error:
@@ -376,55 +397,46 @@ class SpecHandle(Handle):
             self._view.refused(errno.EINVAL, sentence)
 
 
-class OutHandle(Handle):
+class OutHandle(WritingHandle):
     """`out` for writing: the handle's text becomes current, as a whole, at each flush that brought new data."""
 
     def __init__(self, view: View, kind: OrderKind, appends: bool) -> None:
-        super().__init__(view)
-        self._view = view
+        super().__init__(view, PROMPT_MAX, "out")
         self._kind = kind
         self._appends = appends
         self._text = bytearray()
         self._staged: Staged | None = None
-        self._spoilt = False
 
     def write(self, offset: int, data: bytes) -> int:
-        if self._spoilt or self._view.gone:
-            raise Refusal(errno.ESTALE, "an earlier write was refused; open it anew")
-        if self._appends:
-            offset = len(self._text)
-        if offset != len(self._text):
-            self._spoil()
-            raise self._view.refused(errno.EINVAL, f"{self._view.name}: out is written from front to back")
-        if offset + len(data) > PROMPT_MAX:
-            self._spoil()
-            raise self._view.refused(errno.EFBIG, f"{self._view.name}: out takes at most {PROMPT_MAX >> 20} MiB")
-        self._text += data
+        self.check_usable()
+        if not self._appends and offset != len(self._text):
+            raise self.spoil(errno.EINVAL, "out is written from front to back")
+        self.check_size(len(self._text) + len(data))
         try:
             if self._staged is None:
                 self._staged = Staged(self._view.home, self._kind, prefix="out-")
-                self._staged.add(bytes(self._text))
+                self._staged.add(bytes(self._text) + data)
             else:
                 self._staged.add(data)
         except OSError as error:
-            self._spoil()
-            raise self._view.refused(error.errno or errno.EIO, f"{self._view.name}: out: {error.strerror}") from None
+            raise self.spoil_by(error) from None
+        self._text += data
         return len(data)
-
-    def _spoil(self) -> None:
-        self._spoilt = True
-        self.release()
 
     async def flush(self, final: bool = False) -> None:
         staged = self._staged
         if staged is None or self._view.gone:
             return
-        await staged.flush()
-        if self._staged is not staged:
-            return
-        self._staged = None
-        self._view.add(Queued(staged.order, staged.length))
-        staged.commit()
+        try:
+            await staged.flush()
+            if self._staged is not staged:
+                return  # another flush of this handle made it current
+            self._staged = None
+            self._view.add(Queued(staged.order, staged.length))
+            staged.commit()
+        except OSError as error:
+            self._view.drop(staged.order.name)
+            raise self.spoil_by(error) from None
         self._view.counters["outs"] += 1
         self._view.publish()
         await trio.to_thread.run_sync(sync_dir, self._view.home.new)
@@ -433,10 +445,13 @@ class OutHandle(Handle):
         if size == 0 and self._staged is None:
             self._text.clear()
 
-    def release(self) -> None:
+    def discard(self) -> None:
         if self._staged is not None:
             staged, self._staged = self._staged, None
             staged.discard()
+
+    def release(self) -> None:
+        self.discard()
 
 
 class DraftHandle(Handle):

@@ -15,7 +15,7 @@ from pathlib import Path
 import trio
 
 from zoefs.contract.home import Order, OrderKind
-from zoefs.contract.words import FINAL, ORDER_ID_RULE, Fate, OrderId, is_order_id
+from zoefs.contract.words import FINAL, ORDER_ID_RULE, OrderId, is_order_id
 from zoefs.disk.files import names, size, sync_dir
 from zoefs.mount import readers
 from zoefs.mount.content import open_or_none
@@ -70,8 +70,6 @@ class Inboxes:
             return self._draft(view, name, flags)
         if flags & _WRITES:
             self._check_new(view, name)
-        if view.fate(name) is Fate.WRITING:
-            return Handle(view)
 
         def find() -> int | None:
             answer = readers.answer_of(view, name)

@@ -22,7 +22,7 @@ from zoefs.contract.events import utc
 from zoefs.contract.home import SHARED, Home, OrderKind
 from zoefs.contract.lifecycle import Life
 from zoefs.contract.refusal import Refusal
-from zoefs.contract.words import AGENT_NAME_RULE, AgentName, Fate, is_agent_name
+from zoefs.contract.words import AGENT_NAME_RULE, AgentName, is_agent_name
 from zoefs.disk.files import names, read, sync_dir
 from zoefs.disk.journal import Tail, Writer
 from zoefs.disk.lock import try_lock
@@ -208,8 +208,7 @@ class Service:
         if is_draft(entry.name):
             found = self._inboxes.path(entry.view, entry.name).stat()
             return Attributes(entry.inode, stat.S_IFREG | 0o600, found.st_size, found.st_mtime_ns)
-        writing = entry.view.fate(entry.name) is Fate.WRITING
-        length = 0 if writing else readers.receipt_size(entry.view, entry.name)
+        length = readers.receipt_size(entry.view, entry.name)
         return Attributes(entry.inode, stat.S_IFREG | 0o600, length, self._mtime)
 
     def listing(self, inode: int) -> Iterator[tuple[str, Make]]:

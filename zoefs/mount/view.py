@@ -260,11 +260,12 @@ class View:
         if self.gone:
             raise Refusal(errno.ESTALE, f"{self.name} was retired")
         reason = self.fold.reason
-        if not queues(self.status, reason):
-            verb = helps(self.status, reason)
+        status = self.status_after_pending()
+        if not queues(status, reason):
+            verb = helps(status, reason)
             number = errno.EDQUOT if verb is Verb.RESET_BUDGET else errno.EHOSTDOWN
             why = f" ({reason})" if reason else ""
-            raise self.refused(number, f"{self.name} is {self.status}{why} and takes no prompt; echo {verb} > ctl")
+            raise self.refused(number, f"{self.name} is {status}{why} and takes no prompt; echo {verb} > ctl")
         prompts = self.prompts()
         if len(prompts) + self.arriving >= QUEUE_MAX:
             sentence = f"{self.name}: {QUEUE_MAX} prompts wait already; wait, or rm some of inbox/"
