@@ -102,8 +102,8 @@ def _become_ready(parts: list[Part], started: dict[str, Started]) -> None:
                 if code == Exit.REFUSED and part.holder.alive:
                     continue
                 said = part.complaint(child.since).removeprefix("zoefs: ") or f"it said nothing; exit {code}"
-                if code == Exit.REFUSED:
-                    raise Failure(Exit.REFUSED, said)
+                if code in (Exit.USAGE, Exit.REFUSED):
+                    raise Failure(code, said)
                 raise Failure(Exit.NOT_RUNNING, f"{part.name} ended: {said}")
         _check_elsewhere(parts[0])
         waiting = [part for part in waiting if not _is_ready(part, started.get(part.name))]

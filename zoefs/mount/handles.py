@@ -124,38 +124,27 @@ class WaitHandle(Handle):
 
 
 class FileHandle(Handle):
-    """Bytes of a file in HOME behind a head. `grows`: it is only ever appended to; else it is replaced as a whole."""
+    """Bytes of a file in HOME that is replaced as a whole, behind a head that is rendered."""
 
     def __init__(
-        self,
-        find: Callable[[], int | None],
-        view: View | None = None,
-        counter: str = "",
-        head: Callable[[], bytes] | None = None,
-        grows: bool = False,
+        self, find: Callable[[], int | None], view: View, counter: str = "", head: Callable[[], bytes] | None = None
     ) -> None:
         super().__init__(view, counter)
         self._find = find
         self._make_head = head
-        self._grows = grows
         self._head = b""
         self._fd: int | None = None
-        self._fresh = False
-        self._reopen()
+        self._open()
 
-    def _reopen(self) -> None:
-        self.release()
-        self.mark()
+    def _open(self) -> None:
         self._head = self._make_head() if self._make_head else b""
         self._fd = self._find()
-        self._fresh = True
 
     async def read(self, offset: int, size: int) -> bytes:
-        if self._grows:
+        if offset == 0:
+            self.release()
             self.mark()
-        if (offset == 0 and not self._fresh and not self._grows) or (self._fd is None and self._grows):
-            self._reopen()
-        self._fresh = False
+            self._open()
         data = self._head[offset : offset + size]
         if self._fd is not None and len(data) < size:
             data += os.pread(self._fd, size - len(data), max(0, offset - len(self._head)))
@@ -165,6 +154,33 @@ class FileHandle(Handle):
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+
+class GrowingHandle(Handle):
+    """A file in HOME that is only ever appended to: readable while there is more than was read."""
+
+    def __init__(self, find: Callable[[], int | None], view: View, counter: str) -> None:
+        super().__init__(view, counter)
+        self._find = find
+        self._fd = find()
+        self._end = 0
+
+    @property
+    def ready(self) -> bool:
+        if self._fd is None:
+            self._fd = self._find()
+        return self._fd is not None and os.fstat(self._fd).st_size > self._end
+
+    async def read(self, offset: int, size: int) -> bytes:
+        if self._fd is None:
+            self._fd = self._find()
+        data = b"" if self._fd is None else os.pread(self._fd, size, offset)
+        self._end = max(self._end, offset + len(data))
+        return data
+
+    def release(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
 
 
 class WritingHandle(Handle):

@@ -32,6 +32,7 @@ from zoefs.mount.content import Content, open_or_none
 from zoefs.mount.handles import (
     CtlHandle,
     FileHandle,
+    GrowingHandle,
     Handle,
     OutHandle,
     PromptHandle,
@@ -272,9 +273,9 @@ class Service:
             case "out":
                 return FileHandle(lambda: self._content.open_out(view), view, row.wakes)
             case "events":
-                return FileHandle(lambda: open_or_none(self.home.journal(view.name)), view, row.wakes, grows=True)
+                return GrowingHandle(lambda: open_or_none(self.home.journal(view.name)), view, row.wakes)
             case "chat":
-                return FileHandle(lambda: open_or_none(view.home.chat), view, row.wakes, grows=True)
+                return GrowingHandle(lambda: open_or_none(view.home.chat), view, row.wakes)
             case "spec":
                 return TextHandle(lambda: read(view.home.spec) or b"")
             case name:

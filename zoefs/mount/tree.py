@@ -1,8 +1,9 @@
 """The served tree on one screen. `help`, the manual and every lookup come from these tables.
 
-`mode` is the file's permission bits; a directory has x. `listed` is False for what readdir hides. `wakes` says which
-counter of an agent's view makes a handle readable again under poll(2); empty is always readable. `attr_seconds` is
-how long the kernel may keep the attributes: long only where a change is pushed or cannot happen.
+`mode` is the file's permission bits; a directory has x. `listed` is False for what readdir hides. `wakes` says what
+makes a handle readable again under poll(2): a counter of the agent's view, or `growth` of the file; empty is always
+readable. `attr_seconds` is how long the kernel may keep the attributes: long only where a change is pushed or cannot
+happen.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ FILES: dict[str, FileRow] = _numbered(
     FileRow("session", 0o444, "the CLI's session id"),
     FileRow("stat", 0o444, "key: value lines about the agent"),
     FileRow("error", 0o444, "the last refusal or failure: its time and a sentence"),
-    FileRow("events", 0o444, "the agent's journal, JSON Lines", wakes="events"),
-    FileRow("chat", 0o444, "the conversation for people", wakes="chat"),
+    FileRow("events", 0o444, "the agent's journal, JSON Lines", wakes="growth"),
+    FileRow("chat", 0o444, "the conversation for people", wakes="growth"),
     FileRow("ask", 0o444, "what the CLI is asking, and the lines to copy into ctl"),
 )
 """The files of `agents/NAME/`."""

@@ -74,9 +74,10 @@ class View:
         self.gone = False
         self.closing = False
         self.changed = trio.Event()
-        self.counters = {"statuses": 1, "outs": 1, "events": 1, "chat": 1}
+        self.counters = {"statuses": 1, "outs": 1}
         self.status = Status.AWAIT
         self.word = b""
+        self._moment: tuple[object, ...] = ()
         self.read_spec()
         self._find_waiting()
 
@@ -196,7 +197,11 @@ class View:
     def publish(self) -> None:
         """Compute the status after a change and wake whoever waits."""
         different = self._set_status()
-        self.counters["statuses"] += 1
+        ended = self.fold.turn - self.fold.turn_open
+        moment = (self.status, self.settled, ended)  # the same word after another turn is news to who slept through it
+        if moment != self._moment:
+            self._moment = moment
+            self.counters["statuses"] += 1
         self.changed.set()
         self.changed = trio.Event()
         self._published(self, different)
@@ -213,9 +218,6 @@ class View:
             return self._begin_anew()
         for event in events:
             self._feed(event)
-        if events:
-            self.counters["events"] += 1
-            self.counters["chat"] += 1
         return bool(events)
 
     def _begin_anew(self) -> bool:
@@ -230,7 +232,7 @@ class View:
     def _feed(self, event: Event) -> None:
         if event.kind == Kind.CREATED and event.text("born") != self.born:
             return
-        out = self.fold.out
+        out = self._out_name()
         self.fold.feed(event)
         name = event.text("order")
         match event.kind:
@@ -242,11 +244,15 @@ class View:
                 self.drop(name)
             case Kind.OUT_WRITTEN:
                 self.drop(name)
-                self.counters["outs"] += 1
             case _:
                 pass
-        if self.fold.out != out:
+        if self._out_name() != out:
             self.counters["outs"] += 1
+
+    def _out_name(self) -> str:
+        """The file that `out` is, wherever a claim moved it."""
+        order = self.newest_out()
+        return order.name if order else self.fold.out.rpartition("/")[2]
 
     # -- refusals -----------------------------------------------------------------------------------------------
 
