@@ -9,7 +9,7 @@ from typing import assert_never
 import trio
 
 from supervisor import ctl, endings, hearing, starts, turns
-from supervisor.decide import Act, Do, Give, NoteGone, Obey, TakeOut, View, decide, wake_at
+from supervisor.decide import Act, Bytes, Do, Give, NoteGone, Obey, TakeOut, View, decide, wake_at
 from supervisor.desk import Desk
 from zoefs.contract.events import Kind, seconds
 from zoefs.contract.home import PROMPTS, OrderKind, parse_order
@@ -70,7 +70,7 @@ class Agent(Desk):
             self.pump(self.running)
         orders = [order for name in names(self.home.new) if (order := parse_order(name)) is not None]
         f, running = self.fold, self.running
-        prompts = tuple(o for o in orders if o.kind in PROMPTS)
+        prompts = tuple(o for o in orders if o.kind in PROMPTS and o.id not in f.ids)
         deadline = 0.0
         if f.life is Life.STARTING:
             deadline = seconds(f.spawned_t) + HANDSHAKE_SECONDS
@@ -89,10 +89,12 @@ class Agent(Desk):
             same_boot=f.given_boot == self.hub.boot,
             sent=running is not None and running.sent,
             stdin_torn=running is not None and running.adopted and f.stdin_open,
+            prompt=turns.find_given(self) if f.turn_open else Bytes.THERE,
             ending=self.ending.deadline if self.ending else 0.0,
             deadline=deadline,
             until=f.until,
             slot=self.backend.transport == "turn" or self.hub.may_start(self.home.name),
+            room=self.hub.has_room(),
             rest=self.hub.resting,
             wanted=self.wanted,
             line=ctl.next_line(self, orders),

@@ -11,6 +11,7 @@ from supervisor.desk import INTERRUPT_ANSWER, Desk, Note
 from zoefs.contract.events import Kind
 from zoefs.contract.home import PROMPTS, Order, OrderKind
 from zoefs.contract.lifecycle import Life
+from zoefs.contract.refusal import Refusal
 from zoefs.contract.verbs import parse_ctl
 from zoefs.contract.words import How, Verb
 from zoefs.disk.files import read
@@ -27,7 +28,15 @@ def next_line(desk: Desk, new: list[Order]) -> Line | None:
         data = read(desk.home.taken / order.name) if data is None else data
         if data is None:
             continue
-        commands = parse_ctl(data)
+        try:
+            commands = parse_ctl(data)
+        except Refusal:
+            commands = []
+        if not commands:  # written before a power cut, and its bytes did not last
+            desk.claim(order)
+            text = f"verbs accepted as {order.name} were lost with their bytes"
+            desk.note((Kind.VERB_DONE, {"order": order.name, "ok": False, "text": text}))
+            continue
         n = desk.fold.lines_done.get(order.name, 0)
         if n < len(commands) and not any(line.order == order for line in desk.pending):
             return Line(order, n, len(commands), commands[n])

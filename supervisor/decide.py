@@ -17,6 +17,9 @@ from zoefs.contract.lifecycle import Life
 from zoefs.contract.verbs import Command
 from zoefs.contract.words import OnLost, Verb
 
+NO_ROOM_SECONDS = 1.0
+"""How often to look whether a full disk has room again."""
+
 
 @attrs.frozen
 class Line:
@@ -28,9 +31,20 @@ class Line:
     command: Command
 
 
+class Bytes(Enum):
+    """Where the open turn's prompt is. `COMING`: in `orders/tmp`, where a mount will settle it."""
+
+    THERE = "there"
+    COMING = "coming"
+    GONE = "gone"
+
+
 @attrs.frozen
 class View:
-    """What one look found. Times are seconds since 1970; `ending` is the deadline of an ending under way, else 0."""
+    """What one look found. Times are seconds since 1970; `ending` is the deadline of an ending under way, else 0.
+
+    `slot`: a CLI may be started now. `room`: the disk can keep what a turn will say.
+    """
 
     life: Life
     transport: str
@@ -42,10 +56,12 @@ class View:
     same_boot: bool = True
     sent: bool = False
     stdin_torn: bool = False
+    prompt: Bytes = Bytes.THERE
     ending: float = 0.0
     deadline: float = 0.0
     until: float = 0.0
     slot: bool = True
+    room: bool = True
     rest: bool = False
     wanted: bool = False
     line: Line | None = None
@@ -131,8 +147,8 @@ def _with_process(view: View) -> Act | None:
     if view.life is Life.STARTING or view.transport == "turn":
         return None
     if view.turn_open:
-        return None if view.sent else Do.WRITE
-    return Give(view.prompts[0]) if view.prompts and view.line is None else None
+        return None if view.sent else _with_bytes(view, Do.WRITE)
+    return Give(view.prompts[0]) if view.prompts and view.line is None and view.room else None
 
 
 def _must_wait(view: View, line: Line) -> bool:
@@ -149,10 +165,10 @@ def _without_process(view: View) -> Act | None:
         if view.transport == "turn":
             if view.started or not view.same_boot:
                 return Do.LOSE
-            return None if view.rest else Do.SPAWN
+            return None if view.rest or not view.room else _with_bytes(view, Do.SPAWN)
         if view.on_lost is OnLost.HOLD:
             return Do.LOSE
-    if view.rest or not view.slot:
+    if view.rest or not view.slot or not view.room:
         return None
     if view.life is Life.BACKOFF:
         return Do.SPAWN if view.now >= view.until else None
@@ -161,9 +177,22 @@ def _without_process(view: View) -> Act | None:
     return Give(view.prompts[0]) if view.prompts else None
 
 
+def _with_bytes(view: View, act: Do) -> Do | None:
+    """The act, once the prompt's bytes are there; a prompt that a power cut took is lost."""
+    match view.prompt:
+        case Bytes.THERE:
+            return act
+        case Bytes.COMING:
+            return None
+        case Bytes.GONE:
+            return Do.LOSE
+
+
 def wake_at(view: View) -> float:
     """When, at the latest, to look again though nothing was heard; 0 is never."""
     times = [view.ending, view.deadline if view.turn_open else 0.0]
     if view.life is Life.BACKOFF:
         times.append(view.until)
+    if not view.room:
+        times.append(view.now + NO_ROOM_SECONDS)
     return min((t for t in times if t), default=0.0)

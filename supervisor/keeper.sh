@@ -19,4 +19,4 @@ while :; do
 	rc=$?
 	[ "$rc" -gt 128 ] && kill -0 "$cli" 2>/dev/null || break
 done
-echo "$rc" >"$dir/exit/$inc"
+echo "$rc" 1<>"$dir/exit/$inc" # in place: its block was reserved when the disk had room

@@ -107,8 +107,8 @@ def start(
             return fd
 
         agent.pid.unlink(missing_ok=True)
-        for path in (agent.pid, agent.exit(inc)):  # the keeper writes them, with the umask of its CLI
-            opened(path, os.O_WRONLY | os.O_CREAT)
+        opened(agent.pid, os.O_WRONLY | os.O_CREAT)  # the keeper writes both, with the umask of its CLI
+        os.write(opened(agent.exit(inc), os.O_WRONLY | os.O_CREAT), b"    \n")
         given: list[tuple[int, int]] = []
         if prompt is None:
             agent.stdin.unlink(missing_ok=True)

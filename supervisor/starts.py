@@ -119,7 +119,13 @@ async def spawn(desk: Desk) -> None:
         return
     lock = try_lock(desk.home.lock)
     if lock is None:
+        await adopt(desk)  # a keeper that nobody noted yet, or somebody who retires the agent
         await trio.sleep(0.05)
+        return
+    mark = process.start_mark(desk.home)
+    if mark is not None and mark.inc > desk.fold.inc:
+        os.close(lock)
+        await adopt(desk)  # it lived and died unseen
         return
     try:
         if os.fstat(lock).st_ino != os.stat(desk.home.lock).st_ino or read_text(desk.home.born) != desk.born:

@@ -10,13 +10,13 @@ from typing import Any
 from supervisor import starts
 from supervisor.answers import add_to_chat, as_file, own_answer, write_answer
 from supervisor.backends import codec as told
-from supervisor.decide import Line
+from supervisor.decide import Bytes, Line
 from supervisor.desk import Desk, Note
 from supervisor.running import Running
 from zoefs.contract.events import Kind
-from zoefs.contract.home import Order, OrderKind
+from zoefs.contract.home import PROMPTS, Order, OrderKind, parse_stage
 from zoefs.contract.words import How, Verb
-from zoefs.disk.files import read, size
+from zoefs.disk.files import names, read, size
 
 KEPT_ORDERS = 1000
 
@@ -52,6 +52,22 @@ async def give(desk: Desk, order: Order) -> None:
 def show(desk: Desk, heading: str, body: bytes) -> None:
     end = add_to_chat(desk.home, desk.fold.chat_end, heading, body)
     desk.note((Kind.NOTE, {"chat_end": end}))
+
+
+def find_given(desk: Desk) -> Bytes:
+    """See that the open turn's prompt stands where it was claimed to; a power cut may leave it where it came from.
+
+    The note of a prompt lasts longer than the renames before it.
+    """
+    if (desk.home.taken / desk.fold.given_order).exists():
+        return Bytes.THERE
+    for order in desk.orders_in(desk.home.new):
+        if order.kind in PROMPTS and order.id == desk.fold.given:
+            os.rename(desk.home.new / order.name, desk.home.taken / desk.fold.given_order)
+            return Bytes.THERE
+    stages = (parse_stage(name) for name in names(desk.home.tmp))
+    coming = any(stage is not None and stage.order.id == desk.fold.given for stage in stages)
+    return Bytes.COMING if coming else Bytes.GONE
 
 
 def write_prompt(desk: Desk) -> None:

@@ -136,6 +136,9 @@ def up(home: Home, mount: Path, without: str, foreground: bool) -> None:
             if part.name not in running:
                 started[part.name] = part.start()
         _become_ready(parts, started)
+    except OSError as error:
+        _take_back(started)
+        raise Failure(Exit.FAILED, f"{error.filename or home.path}: {error.strerror}") from None
     except BaseException:
         _take_back(started)
         raise

@@ -69,6 +69,7 @@ class View:
         self.arriving_bytes = 0
         self.reserved: set[str] = set()
         self.cancelled: set[str] = set()
+        self.cut: set[str] = set()
         self.refusal = ""
         self.refusal_t = ""
         self.gone = False
@@ -90,8 +91,14 @@ class View:
                 order = parse_order(name)
                 if order is not None and self._is_open(order, path == self.home.taken):
                     self.add(self._queued(order, path / name))
-        self.cancelled = {order.id for name in names(self.home.cancelled) if (order := parse_order(name))}
+        self.cancelled = self._unnoted(self.home.cancelled)
+        self.cut = self._unnoted(self.home.cut)
         self._set_status()
+
+    def _unnoted(self, path: Path) -> set[str]:
+        """The prompts set aside there whose fate the journal does not tell yet."""
+        orders = (parse_order(name) for name in names(path))
+        return {order.id for order in orders if order is not None and order.id not in self.fold.ids}
 
     def _is_open(self, order: Order, taken: bool) -> bool:
         match order.kind:
@@ -140,7 +147,7 @@ class View:
 
     def knows(self, id: str) -> bool:
         """Whether this id names, or named, a prompt or a keyed verb of this agent."""
-        return id in self.fold.ids or id in self.reserved or id in self.cancelled or id in self._by_id
+        return id in self.fold.ids or id in self.reserved or id in self.cancelled or id in self.cut or id in self._by_id
 
     def fate(self, id: str) -> Fate | None:
         """A prompt's or verb's fate as of now; None where the id is unknown or its receipt is no longer shown."""
@@ -149,6 +156,8 @@ class View:
             return receipt.fate
         if id in self.cancelled:
             return Fate.CANCELLED
+        if id in self.cut:
+            return Fate.LOST
         if receipt is not None:
             return receipt.fate
         if id in self.reserved:
@@ -159,7 +168,7 @@ class View:
         """The names in `inbox/` that can be read: prompts and keyed verbs."""
         found = dict.fromkeys(self.fold.receipts)
         found.update(dict.fromkeys(self._by_id))
-        found.update(dict.fromkeys((*sorted(self.reserved), *sorted(self.cancelled))))
+        found.update(dict.fromkeys((*sorted(self.reserved), *sorted(self.cancelled), *sorted(self.cut))))
         return list(found)
 
     # -- status -------------------------------------------------------------------------------------------------
@@ -240,6 +249,7 @@ class View:
                 self.drop(name)
             case Kind.PROMPT_CANCELLED | Kind.PROMPT_CUT:
                 self.cancelled.discard(event.text("id"))
+                self.cut.discard(event.text("id"))
             case Kind.VERB_DONE:
                 self.drop(name)
             case Kind.OUT_WRITTEN:
