@@ -30,7 +30,7 @@ from zoefs.disk.process import boot_id
 SWEEP_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 STARTS_AT_ONCE = 3
-RESERVE = 1 << 20
+RESERVE = 1 << 18
 """Bytes that must be free on HOME's disk before a prompt is given: its answer is to be kept."""
 
 
