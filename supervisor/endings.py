@@ -107,6 +107,7 @@ async def bury(desk: Desk) -> None:
             also = list(desk.pending)
     elif why == "interrupt" or not desk.fold.turn_open:
         also = [line for line in desk.pending if line.command.verb is Verb.INTERRUPT]
+    desk.home.stdin.unlink(missing_ok=True)
     how = fate_of_cut_turn(desk, why, rc, after)
     desk.hub.started(desk.home.name)
     if desk.fold.turn_open and how is not None:
@@ -121,7 +122,6 @@ async def bury(desk: Desk) -> None:
     desk.ending = None
     running.close()
     desk.running = None
-    desk.home.stdin.unlink(missing_ok=True)
 
 
 def what_follows(desk: Desk, why: str, rc: int | None, last_words: str, death: told.Death) -> Next:

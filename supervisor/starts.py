@@ -61,6 +61,8 @@ def run(desk: Desk, inc: int, keeper: Mark, codec: told.Codec, adopted: bool = F
 
 
 async def until_ended(desk: Desk, running: Running, pidfd: int) -> None:
+    if running.pidfd != pidfd:
+        return  # it was let go of before this task began
     try:
         await trio.lowlevel.wait_readable(pidfd)
     except trio.ClosedResourceError:
