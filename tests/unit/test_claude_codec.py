@@ -11,8 +11,8 @@ import pytest
 from supervisor.backends.claude import ClaudeCodec
 from supervisor.backends.codec import (
     Accepted,
-    AskGone,
     Asked,
+    AskGone,
     Decoded,
     Ready,
     Retry,
@@ -173,7 +173,8 @@ def test_broken_lines_never_raise(seed: int) -> None:
         if cut:
             cut[rng.randrange(len(cut))] = rng.randrange(256)
         made.decode(bytes(cut))
-    broken: list[object] = [[], None, 3, {"type": "result"}, {"type": "assistant"}, {"type": "control_request", "request": {}}]
+    broken: list[object] = [[], None, 3, {"type": "result"}, {"type": "assistant"}]
+    broken.append({"type": "control_request", "request": {}})
     for value in broken:
         made.decode(json.dumps(value).encode())
     made.decode(b'{"type":"assistant","message":{"content":[{"type":"text"}]}}')

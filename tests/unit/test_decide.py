@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.decide import Act, Do, Give, Line, NoteGone, Obey, TakeOut, View, decide, wake_at
+from supervisor.decide import Act, Bytes, Do, Give, Line, NoteGone, Obey, TakeOut, View, decide, wake_at
 from zoefs.contract.home import Order, OrderKind
 from zoefs.contract.lifecycle import Life
 from zoefs.contract.verbs import Command
@@ -79,6 +79,15 @@ TABLE: list[tuple[str, View, Act | None]] = [
     ("what was taken back is noted", attrs.evolve(BASE, cancelled=P, prompts=P), NoteGone(P[0], cut=False)),
     ("what was cut is noted", attrs.evolve(BASE, cut=P), NoteGone(P[0], cut=True)),
     ("out is taken", attrs.evolve(BASE, outs=(order(3, OrderKind.OUT),)), TakeOut(order(3, OrderKind.OUT))),
+    ("a full disk takes no prompt", attrs.evolve(BASE, transport="turn", prompts=P, room=False), None),
+    ("nor starts a CLI", attrs.evolve(BASE, prompts=P, room=False), None),
+    ("nor gives one", attrs.evolve(BASE, life=Life.UP, alive=True, prompts=P, room=False), None),
+    (
+        "a prompt still in tmp is waited for",
+        attrs.evolve(BASE, transport="turn", turn_open=True, prompt=Bytes.COMING),
+        None,
+    ),
+    ("one that is gone is lost", attrs.evolve(BASE, transport="turn", turn_open=True, prompt=Bytes.GONE), Do.LOSE),
     ("start starts", attrs.evolve(BASE, wanted=True), Do.SPAWN),
 ]
 
@@ -86,9 +95,6 @@ TABLE: list[tuple[str, View, Act | None]] = [
 @pytest.mark.parametrize(("name", "view", "act"), TABLE, ids=[row[0] for row in TABLE])
 def test_table(name: str, view: View, act: Act | None) -> None:
     assert decide(view) == act
-
-
-BOOLS = ("turn_open", "alive", "started", "same_boot", "sent", "stdin_torn", "slot", "rest", "wanted")
 
 
 @st.composite
@@ -100,7 +106,17 @@ def views(draw: st.DrawFn) -> View:
         transport=draw(st.sampled_from(["stream", "turn"])),
         on_lost=draw(st.sampled_from(list(OnLost))),
         now=100.0,
-        **{name: draw(st.booleans()) for name in BOOLS},
+        turn_open=draw(st.booleans()),
+        alive=draw(st.booleans()),
+        started=draw(st.booleans()),
+        same_boot=draw(st.booleans()),
+        sent=draw(st.booleans()),
+        stdin_torn=draw(st.booleans()),
+        slot=draw(st.booleans()),
+        room=draw(st.booleans()),
+        rest=draw(st.booleans()),
+        wanted=draw(st.booleans()),
+        prompt=draw(st.sampled_from(list(Bytes))),
         ending=draw(times),
         deadline=draw(times),
         until=draw(times),
@@ -123,7 +139,9 @@ def test_no_act_against_the_rules(view: View) -> None:
             assert act.order == view.prompts[0]
             assert view.life in (Life.UP, Life.RESTING)
             assert view.line is None
+            assert view.room
         case Do.SPAWN:
+            assert view.room
             assert not process
             assert view.life in (Life.RESTING, Life.BACKOFF)
             assert not view.rest
@@ -141,7 +159,7 @@ def test_no_act_against_the_rules(view: View) -> None:
             assert view.alive
         case Do.LOSE:
             assert view.turn_open
-            assert not process
+            assert not process or view.prompt is Bytes.GONE
         case None:
             at = wake_at(view)
             assert not view.ending or not process or not view.alive or view.ending > view.now
@@ -154,7 +172,9 @@ def test_no_act_against_the_rules(view: View) -> None:
 @pytest.mark.parametrize("life", list(Life))
 def test_stop_is_heard_in_every_state(verb: Verb, life: Life) -> None:
     """Field lesson: stop during backoff, during spawn, in failure: nothing may starve it."""
-    for transport, turn_open, rest, slot in itertools.product(("stream", "turn"), (False, True), (False, True), (False, True)):
+    for transport, turn_open, rest, slot in itertools.product(
+        ("stream", "turn"), (False, True), (False, True), (False, True)
+    ):
         view = attrs.evolve(
             BASE,
             life=life,
