@@ -155,6 +155,12 @@ def events(agent: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (agent / "events").read_text().splitlines()]
 
 
+def said(tree: Tree, agent: Path) -> bytes:
+    """What the newest incarnation wrote to its standard output so far."""
+    found = sorted((tree.home / "agents" / agent.name / "raw").iterdir(), key=lambda path: int(path.stem))
+    return found[-1].read_bytes() if found else b""
+
+
 def waits_in_kernel(process: subprocess.Popen[Any]) -> bool:
     """Whether the process sleeps in the kernel, or has ended."""
     return process.poll() is not None or stat_fields(process.pid)[:1] in (["S"], ["D"])

@@ -84,14 +84,13 @@ def test_several_homes_at_once(tree: Tree, base: Path) -> None:
 def test_mount_and_home_may_not_contain_each_other(base: Path, place: str) -> None:
     tree = ground(base)
     run(tree, "zoefs", "init")
-    before = sorted(tree.home.rglob("*"))
     for words in (("mount",), ("up", "--without", "supervisor")):
         done = run(tree, "zoefs", *words, "--mount", str((base / place).resolve()))
         assert done.returncode in (2, 4)
         assert "zoefs:" in done.stderr
     assert not tree.processes()
     assert not (base / place).is_mount()
-    assert [path for path in sorted(tree.home.rglob("*")) if path not in before] in ([], [tree.home / "mnt"])
+    assert os.listdir(tree.home / "agents") == []
 
 
 def test_a_mount_point_that_is_not_empty_hides_nothing(base: Path) -> None:
@@ -197,7 +196,7 @@ def test_up_clears_what_a_killed_daemon_left(tree: Tree) -> None:
     wait_for(lambda: all(stat_fields(pid)[:1] in ([], ["Z"]) for pid in helpers), "the helper is gone")
     tree.kill("mount")
     assert tree.mounted()
-    with refused(errno.ENOTCONN):
+    with refused(errno.ENOTCONN, errno.ECONNABORTED):
         os.listdir(tree.mount)
     tree.up()
     assert (agent / "out").read_bytes() == b"kept"

@@ -34,6 +34,7 @@ from tests.mount.clients import (
     put,
     put_all,
     refused,
+    said,
     word,
 )
 
@@ -103,6 +104,7 @@ def test_the_receipt_says_how_it_ended(shared: Tree, how: str, receipt: str, ans
 
 def test_an_interrupted_turn_is_cancelled_and_keeps_what_it_said(shared: Tree) -> None:
     agent = busy(shared)
+    wait_for(lambda: said(shared, agent) == b"begun\n", "it has said something")
     (agent / "ctl").write_text("interrupt\n")
     assert shared.ended(agent.name, "first") == ("cancelled", b"begun\n")
     assert shared.stat(agent.name)["last_turn"] == "interrupted"
@@ -215,9 +217,9 @@ def test_of_two_processes_at_once_one_gets_the_id(shared: Tree, base: Path, soak
             for pair in (("open", "open"), ("move", "move"), ("open", "move"), ("excl", "excl")):
                 id = f"{pair[0]}-{pair[1]}-{n}"
                 lines = [ways[way].format(inbox=agent / "inbox", id=id, who=f"w{k}") for k, way in enumerate(pair)]
-                said = two.at_once(lines)
-                assert sorted(said) == ["EEXIST", "ok"], (id, said)
-                wanted[id] = f"w{said.index('ok')}".encode()
+                heard = two.at_once(lines)
+                assert sorted(heard) == ["EEXIST", "ok"], (id, heard)
+                wanted[id] = f"w{heard.index('ok')}".encode()
     (base / "gate").unlink()
     assert shared.settle(agent.name) == "await"
     assert {id: shared.receipt(agent.name, id)[1] for id in ids(agent)} == wanted

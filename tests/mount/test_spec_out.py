@@ -29,6 +29,7 @@ from tests.mount.clients import (
     noise,
     put,
     refused,
+    said,
     word,
 )
 
@@ -493,13 +494,12 @@ def test_out_belongs_to_the_last_turn_however_it_ended(shared: Tree, how: str, o
     assert ask(shared, agent, b"before done 0\n") == b"answer before\n"
     put(agent / "in", f"t {how} 0\n".encode())
     if how == "hang":
-        raw = shared.home / "agents" / agent.name / "raw"
-        wait_for(lambda: any(b"begun t" in path.read_bytes() for path in raw.iterdir()), "it has begun")
+        wait_for(lambda: said(shared, agent) == out, "it has begun")
         (agent / "ctl").write_text("interrupt\n")
     assert shared.settle(agent.name) == "await"
     assert (agent / "out").read_bytes() == record(shared, agent, 2) == out
-    said = {"done": "done", "fail": "failed", "half": "failed", "hang": "interrupted"}
-    assert shared.stat(agent.name)["last_turn"] == said[how]
+    ended = {"done": "done", "fail": "failed", "half": "failed", "hang": "interrupted"}
+    assert shared.stat(agent.name)["last_turn"] == ended[how]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.living import DEADLINE, Tree, wait_for
-from tests.mount.clients import BUSY, ECHO, ORDERS, ask, busy, fate, fresh, gated, put, waits_in_kernel, word
+from tests.mount.clients import BUSY, ECHO, ORDERS, ask, busy, fate, fresh, gated, put, said, waits_in_kernel, word
 from zoefs.contract.words import LONGEST_STATUS, WAIT_SECONDS
 
 QUIET = 150
@@ -185,11 +185,11 @@ def test_a_held_descriptor_reads_what_is_now(shared: Tree) -> None:
         held = {name: stack.enter_context(opened(agent / name)) for name in names}
         listed = stack.enter_context(opened(shared.mount / "agents/list"))
         for number, how in enumerate(("done", "half", "done"), 1):
-            said = f"{'answer' if how == 'done' else how} t{number}\n".encode()
-            assert ask(shared, agent, f"t{number} {how} 0\n".encode()) == said
+            answer = f"{'answer' if how == 'done' else how} t{number}\n".encode()
+            assert ask(shared, agent, f"t{number} {how} 0\n".encode()) == answer
             for name, fd in held.items():
                 assert os.pread(fd, 1 << 20, 0) == (agent / name).read_bytes(), name
-            assert os.pread(held["out"], 100, 0) == said
+            assert os.pread(held["out"], 100, 0) == answer
             assert f"turn: {number}\n".encode() in os.pread(held["stat"], 10_000, 0)
             assert f"{agent.name}\tawait\t{number}\t".encode() in os.pread(listed, 1 << 20, 0)
 
@@ -299,10 +299,10 @@ def test_wait_is_there_and_not_listed(shared: Tree) -> None:
 
 def test_many_waiting_readers_hinder_nobody(shared: Tree) -> None:
     """More than the library's default of tasks, at which the mount would freeze for all."""
-    agent, other, said = busy(shared), fresh(shared), []
+    agent, other, heard = busy(shared), fresh(shared), []
 
     def wait() -> None:
-        said.append(shared.settle(agent.name))
+        heard.append(shared.settle(agent.name))
 
     threads = [threading.Thread(target=wait) for _ in range(150)]
     for thread in threads:
@@ -312,11 +312,11 @@ def test_many_waiting_readers_hinder_nobody(shared: Tree) -> None:
         assert shared.shell(f"cat {agent.name}/status {other.name}/status").stdout == "running\nawait\n"
     assert time.monotonic() - begin < 20 * WAIT_SECONDS
     assert ask(shared, other, b"meanwhile") == b"meanwhile"
-    assert said == []
+    assert heard == []
     (agent / "ctl").write_text("interrupt\n")
     for thread in threads:
         thread.join()
-    assert said == ["await"] * 150
+    assert heard == ["await"] * 150
 
 
 # -- looking ---------------------------------------------------------------------------------------------------------
@@ -348,7 +348,7 @@ def populate(tree: Tree) -> dict[str, Path]:
     (agents["failed"] / "spec").write_text('backend = "exec"\nargv = ["/no/such/program"]\n')
     put(agents["failed"] / "in", b"x")
     assert tree.settle("failed") == "failed"
-    wait_for(lambda: "begun" in next((tree.home / "agents/running/raw").glob("*")).read_text(), "it has begun")
+    wait_for(lambda: said(tree, agents["running"]) == b"begun\n", "it has begun")
     return agents
 
 

@@ -9,7 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.decide import Act, Bytes, Do, Give, Line, NoteGone, Obey, TakeOut, View, decide, wake_at
+from supervisor.decide import (
+    NO_ROOM_SECONDS,
+    Act,
+    Bytes,
+    Do,
+    Give,
+    Line,
+    NoteGone,
+    Obey,
+    TakeOut,
+    View,
+    decide,
+    wake_at,
+)
 from zoefs.contract.home import Order, OrderKind
 from zoefs.contract.lifecycle import Life
 from zoefs.contract.verbs import Command
@@ -163,7 +176,8 @@ def test_no_act_against_the_rules(view: View) -> None:
         case None:
             at = wake_at(view)
             assert not view.ending or not process or not view.alive or view.ending > view.now
-            assert at == 0.0 or at >= min(t for t in (view.ending, view.deadline, view.until) if t)
+            again = () if view.room else (view.now + NO_ROOM_SECONDS,)
+            assert at == 0.0 or at >= min(t for t in (view.ending, view.deadline, view.until, *again) if t)
         case _:
             pass
 
