@@ -11,12 +11,13 @@ import os
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import trio
 
 from supervisor.decide import Line
+from supervisor.hub import Hub
 from supervisor.running import Running
 from zoefs.contract.backends import BACKENDS, Backend
 from zoefs.contract.events import Event, Kind
@@ -26,9 +27,6 @@ from zoefs.contract.spec import DEFAULT_BACKEND, Spec, SpecError, effective
 from zoefs.contract.words import OnLost
 from zoefs.disk.files import names, read
 from zoefs.disk.journal import Writer
-
-if TYPE_CHECKING:
-    from supervisor.keep import Hub
 
 PIPE_BUF = 4096
 INTERRUPT_ANSWER = 5.0

@@ -136,14 +136,14 @@ def test_the_keys_are_those_of_the_page() -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("model", 0),
-        ("model =", 0),
-        ('model = "x', 0),
+        ("model", 1),
+        ("model =", 1),
+        ('model = "x', 1),
         ('args = []\nmodel = x\nprompt = "y"\n', 2),
         ('model = "a"\nmodel = "b"\n', None),
         ("\n\n= 1\n", 3),
         ("[restart\n", 1),
-        ('prompt = """\nnot ended', 0),
+        ('prompt = """\nnot ended', 2),
         ("a b = 1\n", 1),
         ("model = 1979-99-99\n", 1),
         ("\0", 1),

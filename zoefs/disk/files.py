@@ -28,13 +28,18 @@ def pwrite_all(fd: int, data: bytes | memoryview, offset: int) -> None:
         view, offset = view[done:], offset + done
 
 
-def sync_dir(path: Path) -> None:
-    """Make the names in a directory last."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def sync_file(path: Path, flags: int = 0) -> None:
+    """Make the bytes of a file last."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def sync_dir(path: Path) -> None:
+    """Make the names in a directory last."""
+    sync_file(path, os.O_DIRECTORY)
 
 
 def replace(path: Path, data: bytes, mode: int = 0o600) -> None:

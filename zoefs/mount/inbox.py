@@ -16,13 +16,14 @@ import trio
 
 from zoefs.contract.home import Order, OrderKind
 from zoefs.contract.words import FINAL, ORDER_ID_RULE, OrderId, is_order_id
-from zoefs.disk.files import names, size, sync_dir
+from zoefs.disk.files import names, size, sync_dir, sync_file
 from zoefs.mount import readers
 from zoefs.mount.content import open_or_none
-from zoefs.mount.handles import DraftHandle, FileHandle, Handle, PromptHandle
+from zoefs.mount.handles import FileHandle, Handle
 from zoefs.mount.inodes import Entries
 from zoefs.mount.stage import next_stamp
 from zoefs.mount.view import Queued, View
+from zoefs.mount.writing import DraftHandle, PromptHandle
 
 _WRITES = os.O_WRONLY | os.O_RDWR
 RENAME_NOREPLACE = 1
@@ -136,7 +137,7 @@ class Inboxes:
         view.publish()
         order = Order(next_stamp(), OrderKind.PROMPT, OrderId(id))
         try:
-            await trio.to_thread.run_sync(_sync, source)
+            await trio.to_thread.run_sync(sync_file, source)
             view.add(Queued(order, length))
             os.rename(source, view.home.new / order.name)
         except OSError:
@@ -174,14 +175,6 @@ class Inboxes:
         if fate in FINAL:
             raise view.refused(errno.EPERM, f"{view.name}: inbox/{name} has ended and stays as the record")
         raise view.refused(errno.EBUSY, f"{view.name}: inbox/{name} is being worked on; echo interrupt > ctl")
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _sync_orders(view: View) -> None:

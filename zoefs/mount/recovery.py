@@ -14,7 +14,7 @@ import attrs
 
 from zoefs.contract.home import PROMPTS, AgentHome, OrderKind, parse_stage
 from zoefs.contract.words import SINGLE_WRITE_MAX
-from zoefs.disk.files import names, size, sync_dir
+from zoefs.disk.files import names, size, sync_dir, sync_file
 
 
 @attrs.frozen
@@ -38,11 +38,7 @@ def recover(agent: AgentHome) -> Iterator[Found]:
             path.unlink()
             continue
         whole = stage.is_whole(length, SINGLE_WRITE_MAX)
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_file(path)
         target = agent.new if whole else agent.cut
         os.rename(path, target / attrs.evolve(stage.order, kind=OrderKind.RECOVERED).name)
         sync_dir(target)

@@ -29,18 +29,7 @@ from zoefs.disk.lock import try_lock
 from zoefs.disk.process import agent_of
 from zoefs.mount import readers
 from zoefs.mount.content import Content, open_or_none
-from zoefs.mount.handles import (
-    CtlHandle,
-    FileHandle,
-    GrowingHandle,
-    Handle,
-    OutHandle,
-    PromptHandle,
-    SpecHandle,
-    TextHandle,
-    WaitHandle,
-    WordHandle,
-)
+from zoefs.mount.handles import FileHandle, GrowingHandle, Handle, TextHandle, WaitHandle, WordHandle
 from zoefs.mount.inbox import Inboxes, is_draft
 from zoefs.mount.inodes import (
     AGENT_BASE,
@@ -57,6 +46,7 @@ from zoefs.mount.inodes import (
 from zoefs.mount.recovery import recover
 from zoefs.mount.tree import BY_INDEX, FILES, LIST, LONG, ROOT, ROOT_BY_INDEX, FileRow
 from zoefs.mount.view import View
+from zoefs.mount.writing import CtlHandle, OutHandle, PromptHandle, SpecHandle
 
 _WRITES = os.O_WRONLY | os.O_RDWR
 _INBOX, _STATUS = FILES["inbox"].index, FILES["status"].index
