@@ -37,11 +37,16 @@ Note = tuple[str, Mapping[str, Any]]
 
 @attrs.define
 class Ending:
-    """An ending under way: what for, which step is next, and when."""
+    """An ending under way: what for, which step is next, and when.
+
+    `began`: when it did; `idle`: how often there was nothing to kill and yet the keeper lived.
+    """
 
     why: str
     steps: list[str]
     deadline: float
+    began: float
+    idle: int = 0
 
 
 class Desk:

@@ -24,6 +24,8 @@ EOF_GRACE = 2.0
 TERM_GRACE = 3.0
 INTERRUPT_GRACE = 1.0
 KILL_AGAIN = 0.2
+BEGIN_GRACE = 1.0
+"""Seconds that a keeper is given to start its CLI before TERM is taken for said."""
 
 
 def begin(desk: Desk, why: str) -> None:
@@ -32,7 +34,7 @@ def begin(desk: Desk, why: str) -> None:
         "replace": ["kill"],
         "interrupt": ["term", "kill"],
     }.get(why, ["eof", "term", "kill"] if desk.backend.transport == "stream" else ["term", "kill"])
-    desk.ending = Ending(why, list(steps), 0.0)
+    desk.ending = Ending(why, list(steps), 0.0, time.time())
     escalate(desk)
 
 
@@ -40,22 +42,27 @@ def escalate(desk: Desk) -> None:
     ending, running = desk.ending, desk.running
     assert ending is not None
     assert running is not None
-    step = ending.steps[0]
-    if len(ending.steps) > 1:
-        del ending.steps[0]
-    match step:
+    match ending.steps[0]:
         case "eof":
             running.close_stdin()
             if running.pidfd is not None:
                 process.send(running.pidfd, signal.SIGUSR1)
             grace = EOF_GRACE
         case "term":
-            process.signal_cli(desk.home, running.keeper, signal.SIGTERM)
+            said = process.signal_cli(desk.home, running.keeper, signal.SIGTERM)
+            if not said and time.time() < ending.began + BEGIN_GRACE:
+                ending.deadline = time.time() + 0.01
+                return
             grace = INTERRUPT_GRACE if ending.why == "interrupt" else TERM_GRACE
         case _:
-            process.kill_tree(desk.home, running.keeper, running.adopted)
+            if process.kill_tree(desk.home, running.keeper, running.adopted) and running.pidfd is not None:
+                ending.idle += 1
+                if ending.idle > 5:  # a keeper that neither starts its CLI nor ends
+                    process.send(running.pidfd, signal.SIGKILL)
             grace = KILL_AGAIN
     ending.deadline = time.time() + grace
+    if len(ending.steps) > 1:
+        del ending.steps[0]
 
 
 def time_out(desk: Desk) -> None:

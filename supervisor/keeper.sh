@@ -3,14 +3,14 @@
 # Descriptors given: 1 raw (append) · 2 err (append) · 7 the CLI's stdin · 8 the FIFO held open (stream) · 9 the lock
 dir=$1 inc=$2 boot=$3 cwd=$4
 shift 4
+trap : HUP INT TERM
+trap 'exec 8>&-' USR1
 mark() { # the fields of /proc/PID/stat from the third on; the start time is the 22nd of all
 	set -- ${1##*) }
 	echo "$$ ${20} $inc $boot" >"$dir/pid"
 }
 read -r stat <"/proc/$$/stat" && mark "$stat" || exit 70
 cd "$cwd" || exit 71
-trap : HUP INT TERM
-trap 'exec 8>&-' USR1
 env --default-signal=INT,QUIT -- "$@" <&7 7<&- 8>&- 9>&- &
 cli=$!
 exec 7<&- 1>&-

@@ -187,11 +187,26 @@ def _left_behind(agent: AgentHome, keeper: int, everywhere: bool) -> Iterator[in
             yield from descendants(pid)
 
 
-def signal_cli(agent: AgentHome, keeper: Mark, number: signal.Signals) -> None:
-    """Signal everything below the keeper, not the keeper, so that the exit code is still recorded."""
-    if lives(keeper):
-        for pid in descendants(keeper.pid):
-            _signal(pid, number)
+def signal_cli(agent: AgentHome, keeper: Mark, number: signal.Signals) -> bool:
+    """Signal everything below the keeper, not the keeper, so that the exit code is still recorded.
+
+    False, and nothing signalled, where the CLI has not begun: its process is not there, or is still the keeper's
+    shell, to which a signal means nothing.
+    """
+    below = descendants(keeper.pid) if lives(keeper) else []
+    if not below or _is_keeper(below[0]):
+        return False
+    for pid in below:
+        _signal(pid, number)
+    return True
+
+
+def _is_keeper(pid: int) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return words[1:2] == [os.fsencode(_KEEPER)]
 
 
 def kill_tree(agent: AgentHome, keeper: Mark, everywhere: bool) -> bool:
