@@ -14,7 +14,6 @@ from supervisor.desk import Desk
 from zoefs.contract.events import Kind, seconds
 from zoefs.contract.home import PROMPTS, OrderKind, parse_order
 from zoefs.contract.lifecycle import Life, fold
-from zoefs.contract.words import How
 from zoefs.disk.files import names, read_text
 from zoefs.disk.journal import Tail, Writer
 
@@ -129,8 +128,6 @@ class Agent(Desk):
             case Do.TIME_OUT:
                 endings.time_out(self)
             case Do.LOSE:
-                await turns.end_turn(
-                    self, How.LOST, turns.partial(self), "it was cut and cannot be continued exactly once"
-                )
+                await turns.lose(self)
             case _:
                 assert_never(act)

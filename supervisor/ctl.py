@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import assert_never
 
-from supervisor import endings, turns
+from supervisor import endings, starts, turns
 from supervisor.decide import Line
 from supervisor.desk import INTERRUPT_ANSWER, Desk, Note
 from zoefs.contract.events import Kind
@@ -48,6 +48,10 @@ async def obey(desk: Desk, line: Line) -> None:
     if line.order not in desk.ctl_orders:
         desk.ctl_orders.append(line.order)
     verb = line.command.verb
+    begun = desk.fold.begun.get(line.order.name)
+    if verb is Verb.INTERRUPT and begun is not None and (not desk.fold.turn_open or begun[1] != desk.fold.turn):
+        desk.note(*desk.settled([line]))  # begun before a crash; the turn it meant has ended
+        return
     match verb:
         case Verb.START:
             start(desk, line)
@@ -63,40 +67,57 @@ async def obey(desk: Desk, line: Line) -> None:
             assert_never(verb)
 
 
+def _begin(desk: Desk, line: Line) -> None:
+    """The line is under way, and meant for the turn that is open now: noted, since a crash must not redirect it."""
+    if line.order.name not in desk.fold.begun:
+        fields = {"ctl": line.order.name, "verb": line.command.verb, "turn": desk.fold.turn}
+        desk.note((Kind.VERB_BEGUN, fields))
+    desk.pending.append(line)
+
+
 def start(desk: Desk, line: Line) -> None:
     if desk.fold.life in (Life.STARTING, Life.UP):
         desk.note(*desk.settled([line]))
         return
     notes: list[Note] = [] if desk.fold.life is Life.RESTING else [(Kind.STARTED, {})]
+    desk.read_spec()
     if desk.backend.transport == "stream":
         desk.wanted = True
         desk.pending.append(line)
         desk.note(*notes)
     else:
+        _settle_start(desk, line, notes)
+
+
+def _settle_start(desk: Desk, line: Line, notes: list[Note]) -> None:
+    """A turn agent has no process to start: what would stand in the way of its next turn is told now."""
+    obstacle = starts.find_obstacle(desk)
+    if obstacle is None:
         desk.note(*notes, *desk.settled([line]))
+    else:
+        desk.note(*notes, (Kind.FAILED, obstacle), *desk.settled([line], ok=False, text=obstacle["text"]))
 
 
 async def stop(desk: Desk, line: Line) -> None:
     verb = line.command.verb
     if desk.running is not None and not desk.running.ended:
-        desk.pending.append(line)
-        if desk.ending is not None:
-            desk.ending.why = verb
-            if verb is Verb.KILL:
-                desk.ending.steps, desk.ending.deadline = ["kill"], time.time()
-        else:
+        _begin(desk, line)
+        if desk.ending is None:
             endings.begin(desk, verb)
+        else:  # only `kill` overtakes an ending that is under way
+            desk.ending.why, desk.ending.steps, desk.ending.deadline = verb, ["kill"], time.time()
         return
     if desk.fold.turn_open:
         await turns.end_turn(desk, How.INTERRUPTED, turns.partial(desk), f"{verb} by hand")
     if verb is Verb.RESTART:
+        desk.read_spec()
         notes: list[Note] = [(Kind.STARTED, {"forget": True})]
         if desk.backend.transport == "stream":
             desk.wanted = True
             desk.pending.append(line)
             desk.note(*notes)
         else:
-            desk.note(*notes, *desk.settled([line]))
+            _settle_start(desk, line, notes)
     else:
         overtaken = desk.settled(list(desk.pending), ok=False, text=f"overtaken by {verb}")
         desk.wanted = False
@@ -106,7 +127,7 @@ async def stop(desk: Desk, line: Line) -> None:
 async def interrupt(desk: Desk, line: Line) -> None:
     f, running = desk.fold, desk.running
     if running is not None and not running.ended and running.working and f.turn_open:
-        desk.pending.append(line)
+        _begin(desk, line)
         if desk.backend.transport == "turn":
             endings.begin(desk, "interrupt")
         else:

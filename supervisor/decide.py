@@ -189,10 +189,13 @@ def _with_bytes(view: View, act: Do) -> Do | None:
 
 
 def wake_at(view: View) -> float:
-    """When, at the latest, to look again though nothing was heard; 0 is never."""
-    times = [view.ending, view.deadline if view.turn_open else 0.0]
-    if view.life is Life.BACKOFF:
-        times.append(view.until)
+    """When, at the latest, to look again though nothing was heard; 0 is never. Never in the past: `decide` acted."""
+    if view.life in (Life.STARTING, Life.UP):
+        times = [view.ending] if view.ending else [view.deadline]
+    elif view.life is Life.BACKOFF and view.slot and not view.rest:
+        times = [view.until]
+    else:
+        times = []
     if not view.room:
         times.append(view.now + NO_ROOM_SECONDS)
-    return min((t for t in times if t), default=0.0)
+    return min((t for t in times if t > view.now), default=0.0)

@@ -54,7 +54,7 @@ class Desk:
 
     `home` is its directory, `hub` what all agents of this supervisor share, `running` its process. `pending`: lines of
     ctl that are begun and not done; `ctl_orders`: those claimed; `wanted`: a verb asked for a start; `resume`: what the
-    last words of a CLI said of how to start the next.
+    last words of a CLI said of how to start the next; `running_resumed`: how the present one was started.
     """
 
     def __init__(self, home: AgentHome, hub: Hub) -> None:
@@ -69,6 +69,7 @@ class Desk:
         self.pending: list[Line] = []
         self.wanted = False
         self.resume: bool | None = None
+        self.running_resumed: bool | None = None
         self.spec_text = b""
         self.spec_error = ""
         self.spec = Spec(backend=DEFAULT_BACKEND)
@@ -90,6 +91,7 @@ class Desk:
 
     async def until_writable(self, running: Running) -> None:
         await running.writable()
+        running.watched = False
         self.wake()
 
     def read_spec(self) -> None:
@@ -152,21 +154,24 @@ class Desk:
         return True
 
     def put(self, running: Running, data: bytes) -> None:
-        if len(data) > PIPE_BUF:
-            self.note((Kind.STDIN_BEGUN, {"inc": running.inc, "bytes": len(data)}), sync=True)
+        """Write to stdin; what cannot go in one atomic write is noted begun, and done once all of it is taken."""
         running.put(data)
+        if running.waiting_bytes > PIPE_BUF and not self.fold.stdin_open:
+            self.note((Kind.STDIN_BEGUN, {"inc": running.inc, "bytes": running.waiting_bytes}))
         self.pump(running)
 
     def pump(self, running: Running) -> None:
-        before = running.drained
+        """Write what stdin takes now, and note what has been written whole."""
         running.pump()
         if not running.drained:
-            self.hub.nursery.start_soon(self.until_writable, running)
-        elif not before and self.fold.stdin_open:
-            notes: list[Note] = [(Kind.STDIN_DONE, {"inc": running.inc})]
-            if self.fold.turn_open and running.sent and self.fold.sent_inc != running.inc:
-                notes.append((Kind.PROMPT_SENT, {"id": self.fold.given, "inc": running.inc}))
-            self.note(*notes)
+            if not running.watched:
+                running.watched = True
+                self.hub.nursery.start_soon(self.until_writable, running)
+            return
+        notes: list[Note] = [(Kind.STDIN_DONE, {"inc": running.inc})] if self.fold.stdin_open else []
+        if self.fold.turn_open and running.sent and self.fold.sent_inc != running.inc:
+            notes.append((Kind.PROMPT_SENT, {"id": self.fold.given, "inc": running.inc}))
+        self.note(*notes)
 
     def settled(self, lines: list[Line], ok: bool = True, text: str = "") -> list[Note]:
         """The notes that settle these lines of `ctl`; they are under way no longer."""

@@ -19,6 +19,7 @@ from zoefs.contract.events import Kind, seconds
 from zoefs.contract.lifecycle import Life
 from zoefs.contract.words import How, OnLost, Verb
 from zoefs.disk.files import size
+from zoefs.disk.process import lives
 
 EOF_GRACE = 2.0
 TERM_GRACE = 3.0
@@ -32,6 +33,7 @@ def begin(desk: Desk, why: str) -> None:
     steps = {
         "kill": ["kill"],
         "replace": ["kill"],
+        "handshake": ["kill"],
         "interrupt": ["term", "kill"],
     }.get(why, ["eof", "term", "kill"] if desk.backend.transport == "stream" else ["term", "kill"])
     desk.ending = Ending(why, list(steps), 0.0, time.time())
@@ -55,7 +57,7 @@ def escalate(desk: Desk) -> None:
                 return
             grace = INTERRUPT_GRACE if ending.why == "interrupt" else TERM_GRACE
         case _:
-            if process.kill_tree(desk.home, running.keeper, running.adopted) and running.pidfd is not None:
+            if not process.kill_tree(desk.home, running.keeper, running.adopted) and running.pidfd is not None:
                 ending.idle += 1
                 if ending.idle > 5:  # a keeper that neither starts its CLI nor ends
                     process.send(running.pidfd, signal.SIGKILL)
@@ -70,7 +72,7 @@ def time_out(desk: Desk) -> None:
     running = desk.running
     assert running is not None
     if desk.fold.life is Life.STARTING:
-        begin(desk, "replace")
+        begin(desk, "handshake")
     elif running.interrupting or desk.backend.transport == "turn":
         running.timed_out = running.timed_out or not running.interrupting
         running.interrupting = 0.0
@@ -81,20 +83,31 @@ def time_out(desk: Desk) -> None:
         desk.put(running, running.codec.interrupt())
 
 
+def _begun_before(desk: Desk) -> str:
+    """What an earlier supervisor was ending this process, or its turn, for; empty where it was not."""
+    for verb, turn in desk.fold.begun.values():
+        if verb != Verb.INTERRUPT or (desk.fold.turn_open and turn == desk.fold.turn):
+            return verb
+    return ""
+
+
 async def bury(desk: Desk) -> None:
     """Its process is dead: end what it started, hear it out, and note death and turn in one write."""
     running = desk.running
     assert running is not None
     with trio.move_on_after(10.0):
-        while not process.kill_tree(desk.home, running.keeper, running.adopted):
+        left = process.kill_tree(desk.home, running.keeper, running.adopted)
+        while left:  # what was found stays watched until it is gone: a dying process no longer tells whose it is
             await trio.sleep(0.005)
+            left = {mark for mark in left if lives(mark)}
+            left |= process.kill_tree(desk.home, running.keeper, running.adopted)
     await hearing.drain(desk, running)
     rc = process.exit_code(desk.home, running.inc)
     last_words = _tail(desk.home.err(running.inc))
     death = running.codec.death(rc if rc is not None else -1, last_words)
     if death.resume is not None:
         desk.resume = death.resume
-    why = desk.ending.why if desk.ending else ""
+    why = desk.ending.why if desk.ending else _begun_before(desk)
     after = what_follows(desk, why, rc, last_words, death)
     notes: list[Note] = []
     also: list[Line] = []
@@ -122,10 +135,9 @@ async def bury(desk: Desk) -> None:
         await turns.end_turn(desk, how, turns.partial(desk), reason, also, notes)
     else:
         if desk.fold.turn_open:
-            partial = turns.partial(desk)
-            await trio.to_thread.run_sync(write_answer, desk.home, desk.fold.turn, partial)
+            await trio.to_thread.run_sync(write_answer, desk.home, desk.fold.turn, turns.partial(desk))
             notes.insert(0, (Kind.TURN_LOST, {"turn": desk.fold.turn, "inc": running.inc}))
-        desk.note(*notes, *desk.settled(also), sync=True)
+        desk.note(*notes, *desk.settled(also))
     desk.ending = None
     running.close()
     desk.running = None
@@ -142,10 +154,10 @@ def what_follows(desk: Desk, why: str, rc: int | None, last_words: str, death: t
     if rc == 0 and not desk.fold.turn_open and desk.fold.life is Life.UP:
         return Next(Life.RESTING)
     now = time.time()
-    if death.resume is not None or why == "replace":
+    if why == "replace" or (death.resume is not None and death.resume is not desk.running_resumed):
         return Next(Life.BACKOFF, until=now, text="started anew")
     lived = now - seconds(desk.fold.spawned_t)
-    what = in_words(rc)
+    what = "did not finish its handshake" if why == "handshake" else in_words(rc)
     if line := _last_line(last_words):
         what = f"{what} ({line})"
     return after_death(desk.spec.restart, desk.home.name, desk.fold.deaths, lived, now, what)

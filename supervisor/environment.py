@@ -5,7 +5,10 @@ Secrets reach a CLI only because its spec names their variables or a file with t
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +18,17 @@ from zoefs.contract.spec import Spec
 
 PASSED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "TMPDIR")
 """Variables that every CLI gets where the supervisor has them. Everything else must be named in the spec."""
+ENV_FILE_MAX = 1 << 17
 _BINARIES = {"claude": ("ZOEFS_CLAUDE", "claude")}
+
+
+def _read_regular(path: Path) -> str:
+    """The text of an ordinary file of sensible size; anything else could wait, or never end. Raises OSError."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_size > ENV_FILE_MAX:
+            raise OSError(errno.EINVAL, f"no ordinary file of at most {ENV_FILE_MAX >> 10} KiB")
+        return file.read(ENV_FILE_MAX).decode()
 
 
 def read_env_file(path: Path) -> dict[str, str]:
@@ -24,9 +37,13 @@ def read_env_file(path: Path) -> dict[str, str]:
     Raises Refusal(EACCES or ENOENT…) naming the file where it cannot be read.
     """
     try:
-        text = path.read_text()
+        text = _read_regular(path)
     except OSError as error:
         raise Refusal(error.errno or 0, f"env_file {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Refusal(errno.EINVAL, f"env_file {path}: it is no UTF-8 text") from None
+    if "\0" in text:
+        raise Refusal(errno.EINVAL, f"env_file {path}: it holds a NUL")
     found = {}
     for line in text.splitlines():
         name, equals, value = line.strip().removeprefix("export ").partition("=")

@@ -22,7 +22,7 @@ from zoefs.contract.words import AgentName, is_agent_name
 from zoefs.disk.files import names
 from zoefs.disk.journal import Tail, Writer
 from zoefs.disk.lock import beat, take
-from zoefs.disk.process import boot_id
+from zoefs.disk.process import boot_id, raise_descriptor_limit
 
 SWEEP_SECONDS = 5.0
 RETRY_SECONDS = 1.0
@@ -36,6 +36,7 @@ async def run(home: Home, env: Mapping[str, str]) -> None:
     lock = take(home.supervisor_lock)
     os.utime(lock, (0, 0))
     become_subreaper()
+    raise_descriptor_limit()
     log = Writer(home.supervisor_log, _last_seq(home))
     log.append(("supervisor-started", {"pid": os.getpid()}))
     going = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -64,7 +65,7 @@ def _last_seq(home: Home) -> int:
 def find(hub: Hub, watch: Watch) -> None:
     """Begin to keep every agent that is on disk and not kept yet."""
     for name in names(hub.home.agents):
-        if is_agent_name(name) and name not in hub.agents:
+        if is_agent_name(name) and name not in hub.agents and hub.home.agent(AgentName(name)).born.exists():
             agent = Agent(hub.home.agent(AgentName(name)), hub)
             hub.agents[name] = agent
             watch.add(agent.home)
@@ -89,6 +90,8 @@ async def _keep(hub: Hub, watch: Watch, name: str, agent: Agent) -> None:
         except Exception as error:
             text = f"{name}: {error}" if isinstance(error, OSError) else f"{name}: {traceback.format_exc()}"
             complain(text)
+            agent.forget()
+            hub.started(name)
             await trio.sleep(RETRY_SECONDS)
         finally:
             agent.forget()

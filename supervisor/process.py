@@ -22,7 +22,7 @@ import attrs
 from zoefs.contract.home import AgentHome
 from zoefs.disk.files import read_text
 from zoefs.disk.lock import try_lock
-from zoefs.disk.process import Mark, environment, lives, start_time, stat_fields
+from zoefs.disk.process import Mark, environment, lives, start_time
 
 _KEEPER = Path(__file__).with_name("keeper.sh")
 _STDIN, _FIFO, _LOCK = 7, 8, 9
@@ -67,10 +67,15 @@ def exit_code(agent: AgentHome, inc: int) -> int | None:
 
 
 def open_pidfd(mark: Mark) -> int | None:
-    """A descriptor for that very process, readable once it has ended; None where it has ended."""
+    """A descriptor for that very process, readable once it has ended; None where it has ended.
+
+    Raises OSError where this process can open no more.
+    """
+    if mark.pid <= 0:
+        return None
     try:
         fd = os.pidfd_open(mark.pid)
-    except OSError:
+    except ProcessLookupError:
         return None
     if not lives(mark):
         os.close(fd)
@@ -130,9 +135,12 @@ def start(
             high = fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, _LOCK + 1)
             stack.callback(os.close, high)
             actions.append((os.POSIX_SPAWN_DUP2, high, target))
+        words = list(argv)
+        if "=" in words[0]:  # env would take it for NAME=value
+            words = ["/bin/sh", "-c", 'exec "$@"', "sh", *words]
         pid = os.posix_spawn(
             "/bin/sh",
-            ["sh", str(_KEEPER), str(agent.path), str(inc), boot, str(cwd), *argv],
+            ["sh", str(_KEEPER), str(agent.path), str(inc), boot, str(cwd), *words],
             dict(env),
             file_actions=actions,
             setsid=True,
@@ -173,8 +181,15 @@ def descendants(pid: int) -> list[int]:
 
 
 def _belongs(pid: int, agent: AgentHome) -> bool:
+    """By its environment, or, where that was scrubbed, by standard descriptors that lead into the agent's directory."""
     env = environment(pid)
-    return env.get("ZOEFS_AGENT") == agent.name and env.get("ZOEFS_HOME") == str(agent.path.parent.parent)
+    if env.get("ZOEFS_AGENT") == agent.name and env.get("ZOEFS_HOME") == str(agent.path.parent.parent):
+        return True
+    for fd in (0, 1, 2):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/{pid}/fd/{fd}").startswith(f"{agent.path}/"):
+                return True
+    return False
 
 
 def _left_behind(agent: AgentHome, keeper: int, everywhere: bool) -> Iterator[int]:
@@ -182,7 +197,7 @@ def _left_behind(agent: AgentHome, keeper: int, everywhere: bool) -> Iterator[in
     me = os.getpid()
     pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()] if everywhere else _children(me)
     for pid in pids:
-        if pid not in (me, keeper) and _belongs(pid, agent):
+        if pid not in (me, keeper) and not _is_keeper(pid) and _belongs(pid, agent):
             yield pid
             yield from descendants(pid)
 
@@ -197,7 +212,7 @@ def signal_cli(agent: AgentHome, keeper: Mark, number: signal.Signals) -> bool:
     if not below or _is_keeper(below[0]):
         return False
     for pid in below:
-        _signal(pid, number)
+        _signal(Mark(pid, start_time(pid)), number)
     return True
 
 
@@ -209,22 +224,24 @@ def _is_keeper(pid: int) -> bool:
     return words[1:2] == [os.fsencode(_KEEPER)]
 
 
-def kill_tree(agent: AgentHome, keeper: Mark, everywhere: bool) -> bool:
-    """SIGKILL all that runs for the agent except its keeper; True where nothing was left to kill."""
+def kill_tree(agent: AgentHome, keeper: Mark, everywhere: bool) -> set[Mark]:
+    """SIGKILL all that runs for the agent except its keeper; returns what there was."""
     below = descendants(keeper.pid) if lives(keeper) else []
-    found = {pid for pid in (*below, *_left_behind(agent, keeper.pid, everywhere)) if start_time(pid)}
-    for pid in found:
-        _signal(pid, signal.SIGKILL)
-    return not found
+    pids = {*below, *_left_behind(agent, keeper.pid, everywhere)}
+    found = {Mark(pid, start) for pid in pids if (start := start_time(pid))}
+    for mark in found:
+        _signal(mark, signal.SIGKILL)
+    return found
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
+def _signal(mark: Mark, number: signal.Signals) -> None:
+    """Signal that very process: the pidfd is opened first, then it is seen to be the one that was meant."""
     try:
-        fd = os.pidfd_open(pid)
-    except OSError:
+        fd = os.pidfd_open(mark.pid)
+    except ProcessLookupError:
         return
     try:
-        if stat_fields(pid):
+        if lives(mark):
             send(fd, number)
     finally:
         os.close(fd)

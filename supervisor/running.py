@@ -38,6 +38,7 @@ class Running:
     sent: bool = False
     working: bool = False
     timed_out: bool = False
+    watched: bool = False
     interrupting: float = 0.0
     _rest: bytes = b""
     _outbox: bytearray = attrs.Factory(bytearray)
@@ -66,6 +67,11 @@ class Running:
     def put(self, data: bytes) -> None:
         """Add bytes for stdin."""
         self._outbox += data
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much of what was put has not been taken yet."""
+        return len(self._outbox)
 
     @property
     def drained(self) -> bool:

@@ -7,6 +7,7 @@ import os
 import uuid
 from pathlib import Path
 
+import attrs
 import trio
 
 from supervisor import process
@@ -24,6 +25,8 @@ from zoefs.disk.files import read_text, replace
 from zoefs.disk.lock import try_lock
 from zoefs.disk.process import Mark, lives
 
+TOO_LONG = "its command line and environment are too long to be run"
+
 
 async def adopt(desk: Desk) -> None:
     """Take over what an earlier supervisor started, noted or not."""
@@ -39,7 +42,9 @@ async def adopt(desk: Desk) -> None:
         note_spawned(desk, mark.inc, mark.keeper, adopted=True)
     if desk.fold.life in (Life.STARTING, Life.UP):
         keeper = mark.keeper if mark and mark.inc == desk.fold.inc else Mark(0, 0)
-        running = run(desk, desk.fold.inc, keeper, make_codec(desk, resume=True), adopted=True)
+        if desk.fold.backend in CODECS:  # what runs was started by the spec of then
+            desk.spec = attrs.evolve(desk.spec, backend=desk.fold.backend)
+        running = run(desk, desk.fold.inc, keeper, make_codec(desk, "", resume=True), adopted=True)
         if desk.fold.life is Life.STARTING and not running.ended:
             running.put(running.codec.hello())
 
@@ -91,15 +96,14 @@ def find_obstacle(desk: Desk) -> dict[str, str] | None:
     except Refusal as refusal:
         return {"reason": Reason.CONFIG, "text": refusal.sentence}
     if find_binary(desk.spec, desk.hub.env, env.get("PATH", ""), cwd) is None:
-        wanted = desk.spec.argv[0] if desk.spec.argv else desk.spec.backend
+        wanted = desk.spec.argv[0] if desk.spec.backend == "exec" else desk.spec.backend
         text = f"no program {wanted!r} can be run; mend the spec or PATH, then `restart`"
         return {"reason": Reason.CONFIG, "text": text}
     return None
 
 
-def make_codec(desk: Desk, resume: bool) -> told.Codec:
-    env = environment(desk) if not desk.spec_error else {}
-    binary = find_binary(desk.spec, desk.hub.env, env.get("PATH", ""), cwd_of(desk)) or desk.spec.backend
+def make_codec(desk: Desk, binary: str, resume: bool) -> told.Codec:
+    """The codec of one incarnation; one that is only adopted needs no `binary`."""
     spec = desk.spec
     setup = Setup(
         name=desk.home.name,
@@ -114,24 +118,36 @@ def make_codec(desk: Desk, resume: bool) -> told.Codec:
 
 
 async def spawn(desk: Desk) -> None:
-    """Start the CLI under a keeper that holds the agent's lock. The session id is stored first."""
+    """Start the CLI, where nothing stands in the way. A stream CLI takes one of the slots until it is ready."""
     if (obstacle := find_obstacle(desk)) is not None:
         desk.wanted = False
         desk.note((Kind.FAILED, obstacle), *desk.settled(desk.pending, ok=False, text=obstacle["text"]))
         return
+    begun = False
+    if desk.backend.transport == "stream":
+        desk.hub.starting.add(desk.home.name)
+    try:
+        begun = await _spawn(desk)
+    finally:
+        if not begun:
+            desk.hub.started(desk.home.name)
+
+
+async def _spawn(desk: Desk) -> bool:
+    """Start the CLI under a keeper that holds the agent's lock; whether it began. The session id is stored first."""
     lock = try_lock(desk.home.lock)
     if lock is None:
         await adopt(desk)  # a keeper that nobody noted yet, or somebody who retires the agent
         await trio.sleep(0.05)
-        return
+        return False
     mark = process.start_mark(desk.home)
     if mark is not None and mark.inc > desk.fold.inc:
         os.close(lock)
         await adopt(desk)  # it lived and died unseen
-        return
+        return False
     try:
         if os.fstat(lock).st_ino != os.stat(desk.home.lock).st_ino or read_text(desk.home.born) != desk.born:
-            return
+            return False
         if not desk.fold.session:
             session = str(uuid.uuid4())
             await trio.to_thread.run_sync(replace, desk.home.session, session.encode() + b"\n")
@@ -143,7 +159,9 @@ async def spawn(desk: Desk) -> None:
         if resume is None:
             resume = has_record(desk.spec.backend, env, desk.fold.session)
         desk.resume = None
-        codec = make_codec(desk, resume)
+        desk.running_resumed = resume
+        binary = find_binary(desk.spec, desk.hub.env, env.get("PATH", ""), cwd_of(desk)) or desk.spec.backend
+        codec = make_codec(desk, binary, resume)
         env |= codec.environment()
         prompt = desk.home.taken / desk.fold.given_order if turn else None
         boot = desk.hub.boot
@@ -151,16 +169,18 @@ async def spawn(desk: Desk) -> None:
     except OSError as error:
         if error.errno != errno.E2BIG:
             raise
-        desk.note((Kind.FAILED, {"reason": Reason.CONFIG, "text": "its command line is too long to be run"}))
-        return
+        desk.note(
+            (Kind.FAILED, {"reason": Reason.CONFIG, "text": "its command line and environment are too long to be run"})
+        )
+        return False
     finally:
         os.close(lock)
     note_spawned(desk, inc, keeper, adopted=False)
     running = run(desk, inc, keeper, codec)
     running.working = turn or desk.fold.turn_open
     if not turn:
-        desk.hub.starting.add(desk.home.name)
         desk.put(running, codec.hello())
+    return True
 
 
 def note_spawned(desk: Desk, inc: int, keeper: Mark, adopted: bool) -> None:

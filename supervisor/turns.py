@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from supervisor import starts
-from supervisor.answers import add_to_chat, as_file, own_answer, write_answer
+from supervisor.answers import Answer, add_to_chat, as_file, length, write_answer
 from supervisor.backends import codec as told
 from supervisor.decide import Bytes, Line
 from supervisor.desk import Desk, Note
 from supervisor.running import Running
 from zoefs.contract.events import Kind
 from zoefs.contract.home import PROMPTS, Order, OrderKind, parse_stage
+from zoefs.contract.lifecycle import Life
 from zoefs.contract.words import How, Verb
 from zoefs.disk.files import names, read, size
 
@@ -46,10 +47,10 @@ async def give(desk: Desk, order: Order) -> None:
         write_prompt(desk)
     else:
         await starts.spawn(desk)
-    show(desk, f"[{turn}] prompt {order.id} {desk.fold.given_t}", read(path) or b"")
+    show(desk, f"[{turn}] prompt {order.id} {desk.fold.given_t}", path)
 
 
-def show(desk: Desk, heading: str, body: bytes) -> None:
+def show(desk: Desk, heading: str, body: Answer) -> None:
     end = add_to_chat(desk.home, desk.fold.chat_end, heading, body)
     desk.note((Kind.NOTE, {"chat_end": end}))
 
@@ -75,10 +76,8 @@ def write_prompt(desk: Desk) -> None:
     running = desk.running
     assert running is not None
     text = (read(desk.home.taken / desk.fold.given_order) or b"").decode(errors="replace")
-    desk.put(running, running.codec.prompt(desk.message_id(desk.fold.given), text))
     running.sent = running.working = True
-    if running.drained:
-        desk.note((Kind.PROMPT_SENT, {"id": desk.fold.given, "inc": running.inc}))
+    desk.put(running, running.codec.prompt(desk.message_id(desk.fold.given), text))
 
 
 def note_gone(desk: Desk, order: Order, cut: bool) -> None:
@@ -99,11 +98,11 @@ def take_out(desk: Desk, order: Order) -> None:
     desk.claim(order)
 
 
-def partial(desk: Desk) -> bytes:
-    """What the open turn has said so far: stdout of a turn process, else what was decoded."""
+def partial(desk: Desk) -> Answer:
+    """What the open turn has said so far: the file with stdout of a turn process, else what was decoded."""
     if desk.backend.transport == "turn":
         inc = desk.fold.given_inc
-        return (read(desk.home.raw(inc)) or b"") if inc and inc <= desk.fold.inc else b""
+        return desk.home.raw(inc) if inc and inc <= desk.fold.inc else b""
     if desk.running is not None:
         return as_file(desk.running.codec.partial())
     return read(desk.home.turn(desk.fold.turn)) or b""
@@ -130,7 +129,7 @@ async def turn_told(desk: Desk, running: Running, end: told.TurnEnd, raw_end: in
 async def end_turn(
     desk: Desk,
     how: How,
-    answer: bytes,
+    answer: Answer,
     reason: str,
     also: list[Line] | None = None,
     then: list[Note] | None = None,
@@ -141,20 +140,29 @@ async def end_turn(
         if order.kind in (OrderKind.OUT, OrderKind.ANSWER):
             take_out(desk, order)
     turn, home, end = desk.fold.turn, desk.home, desk.fold.chat_end
-    own = own_answer(home, desk.fold.own_answer)
+    own = home.path / desk.fold.own_answer if desk.fold.own_answer else None
+    whole = answer if own is None else own
     told_how = f"{how}: {reason}" if reason else str(how)
-    notes: dict[str, Any] = {"turn": turn, "id": desk.fold.given, "how": how, "bytes": len(own or answer)}
-    notes |= {"text": reason} if reason else {}
+    notes: dict[str, Any] = {"turn": turn, "id": desk.fold.given, "how": how, "bytes": length(whole)}
+    notes |= {"text": reason, "note": reason} if reason else {}
     notes |= dict(fields or {})
 
     def before() -> None:
-        write_answer(home, turn, answer if own is None else own)
-        closing = answer if own is None else answer + b"--- out\n" + own
-        notes["chat_end"] = add_to_chat(home, end, f"[{turn}] answer {told_how}", closing)
+        write_answer(home, turn, whole)
+        at = add_to_chat(home, end, f"[{turn}] answer {told_how}", answer)
+        notes["chat_end"] = at if own is None else add_to_chat(home, at, f"[{turn}] out", own)
 
     settled = desk.settled(list(also or []))
     await desk.note_lasting((Kind.TURN_ENDED, notes), *(then or []), *settled, before=before)
     prune(desk)
+
+
+async def lose(desk: Desk) -> None:
+    """End a turn that no process is to go on with."""
+    why = "it was cut and cannot be continued exactly once"
+    if desk.fold.life is Life.FAILED and not desk.fold.given_inc <= desk.fold.inc:
+        why = f"it was not run: {desk.fold.error}"
+    await end_turn(desk, How.LOST, partial(desk), f"turn {desk.fold.turn}: {why}")
 
 
 def prune(desk: Desk) -> None:

@@ -43,8 +43,8 @@ class Watch:
     def _add(self, path: Path, mask: int, name: str) -> None:
         try:
             self._names[self._inotify.add_watch(str(path), mask | flags.ONLYDIR)] = name
-        except FileNotFoundError:
-            self._wake(None)
+        except OSError:
+            return  # gone, or no watch to be had: the sweep looks instead
 
     async def run(self) -> None:
         """Deliver wake-ups until cancelled."""

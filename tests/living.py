@@ -178,6 +178,8 @@ def living(base: Path, extra: dict[str, str] | None = None, parts: Sequence[str]
         yield tree
     finally:
         done = tree.zoefs("down", check=False)
+        with contextlib.suppress(AssertionError):  # the unmounting helper of a killed daemon takes a moment to go
+            wait_for(lambda: not tree.processes(), "everything is gone", 5.0)
         left = tree.processes()
         for pid, _ in left:
             with contextlib.suppress(ProcessLookupError):

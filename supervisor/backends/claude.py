@@ -9,6 +9,7 @@ then `is_error`, never by `subtype`. One prompt is given at a time, so a `result
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -118,7 +119,7 @@ class ClaudeCodec:
             return [Unreadable(line[:400].decode(errors="replace"))]
         try:
             return self._decode(value)
-        except (KeyError, TypeError, AttributeError, ValueError):
+        except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError):
             return [Unreadable(line[:400].decode(errors="replace"))]
 
     def _decode(self, value: dict[str, Any]) -> list[Decoded]:
@@ -135,7 +136,7 @@ class ClaudeCodec:
                 if value["event"].get("type") == "message_start":
                     self._delta = ""
                 if delta.get("type") == "text_delta":
-                    self._delta += delta["text"]
+                    self._delta += str(delta["text"])
                 return []
             case "assistant":
                 return self._assistant(value["message"], main)
@@ -195,9 +196,10 @@ class ClaudeCodec:
         for block in message.get("content") or ():
             match block.get("type"):
                 case "text" if main:
-                    self._said.append(block["text"])
+                    text = str(block["text"])
+                    self._said.append(text)
                     self._delta = ""
-                    found.append(Text(block["text"]))
+                    found.append(Text(text))
                 case "tool_use":
                     found.append(Tool(block["id"], block["name"], block.get("input")))
                 case _:
@@ -235,32 +237,48 @@ class ClaudeCodec:
         return [self._end(how, text, reason, value)]
 
     def _end(self, how: How, text: str | None, reason: str = "", value: dict[str, Any] | None = None) -> TurnEnd:
-        cost, usage = self._spent(value or {}), (value or {}).get("usage") or {}
+        told = value or {}
+        cost = self._spent(told)
+        usage = told.get("usage")
+        usage = usage if isinstance(usage, dict) else {}
         tokens_in = sum(
-            int(usage.get(key) or 0)
-            for key in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+            _whole(usage.get(key)) for key in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
         )
         self._said, self._delta, self._absorbed, self._open = [], "", False, ""
-        return TurnEnd(how, text, reason, cost, tokens_in, int(usage.get("output_tokens") or 0))
+        return TurnEnd(how, text, reason, cost, tokens_in, _whole(usage.get("output_tokens")))
 
     def _spent(self, value: dict[str, Any]) -> float:
         """USD of this turn: what it says since the last result, else the growth of this process's total."""
         since = value.get("model_usage_since_last_result")
-        total = float(value.get("total_cost_usd") or 0.0)
+        total = _amount(value.get("total_cost_usd"))
         growth, self._cost = max(0.0, total - self._cost), max(total, self._cost)
         if isinstance(since, dict):
-            return sum(float(model.get("costUSD") or 0.0) for model in since.values())
+            return sum(_amount(model.get("costUSD")) for model in since.values() if isinstance(model, dict))
         return growth
 
     def death(self, rc: int, last_words: str) -> Death:
         """The stderr lines that ask for another way of starting, or that say it is of no use."""
-        if "is already in use" in last_words:
+        if "Session ID" in last_words and "is already in use" in last_words:
             return Death(resume=True)
         if "No conversation found" in last_words:
             return Death(resume=False)
         if rc == 1 and (line := _config_error(last_words)):
             return Death(Reason.CONFIG, line)
         return Death()
+
+
+def _amount(value: Any) -> float:
+    """A finite number that is not negative; 0.0 for anything else: a wrong figure must not keep a turn open."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    try:
+        return float(value) if math.isfinite(value) and value >= 0 else 0.0
+    except OverflowError:
+        return 0.0
+
+
+def _whole(value: Any) -> int:
+    return int(_amount(value))
 
 
 def _config_error(last_words: str) -> str:

@@ -116,6 +116,18 @@ def test_the_wrong_status_is_ebusy_and_names_what_is_permitted(shared: Tree, sta
     assert word(agent) == state
 
 
+def test_error_tells_the_newer_of_failure_and_refusal(shared: Tree) -> None:
+    """Also where both happen within one millisecond, as they do for a program that waits and acts at once."""
+    for _ in range(12):
+        agent = fresh(shared, exec_spec("/no/such/program"))
+        with open(agent / "ctl", "wb", buffering=0) as ctl, open(agent / "wait", "rb", buffering=0) as wait:
+            put(agent / "in", b"x")
+            assert wait.read(100) == b"failed\n"
+            with refused(errno.EBUSY):
+                ctl.write(b"interrupt")
+        assert "permitted now" in error(agent)
+
+
 def test_several_lines_are_all_or_nothing(shared: Tree) -> None:
     agent = fresh(shared)
     for lines in ("stop\nfrobnicate\n", "stop\n\n#k1 stop\n#k1 start\n", "stop\ninterrupt\n", "#k1 stop\nallow x\n"):

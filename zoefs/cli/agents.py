@@ -109,6 +109,11 @@ def _write(path: Path, data: bytes) -> None:
         os.close(fd)
 
 
+def _plain(cell: str) -> str:
+    """A cell of `list` without the escapes that keep a line a line."""
+    return re.sub(r"\\([tn\\])", lambda found: {"t": "\t", "n": "\n"}.get(found[1], "\\"), cell)
+
+
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object an agent, in a list.")
 @mount_option
@@ -118,7 +123,8 @@ def ls(as_json: bool, mount: Path) -> None:
     rows = [line.split("\t") for line in tree.text(tree.agents / "list").splitlines() if line]
     if as_json:
         head = rows[0] if rows else []
-        click.echo(json.dumps([{k: _number(v) for k, v in zip(head, row, strict=False)} for row in rows[1:]], indent=1))
+        cells = [{k: _number(_plain(v)) for k, v in zip(head, row, strict=False)} for row in rows[1:]]
+        click.echo(json.dumps(cells, indent=1))
         return
     widths = [max(len(row[n]) for row in rows if n < len(row)) for n in range(max(map(len, rows), default=0))]
     for row in rows:

@@ -15,6 +15,7 @@ from zoefs.cli.tree import within
 from zoefs.cli.where import home_option, mount_option
 from zoefs.contract.home import Home
 from zoefs.contract.words import Exit
+from zoefs.disk.lock import try_lock
 
 DEADLINE = 30.0
 """Seconds that both parts have to end."""
@@ -26,6 +27,11 @@ def bring_down(home: Home, mount: Path, leave_agents: bool) -> None:
     """End supervisor and mount, and say what was done. Raises Failure where something stays."""
     end = time.monotonic() + DEADLINE
     parts = [Part("supervisor", home, mount), Part("mount", home, mount)]
+    if not leave_agents and not parts[0].holder.alive and _has_keepers(home):
+        click.echo("CLIs run without a supervisor: one is started to end them")
+        parts[0].start()
+        while parts[0].holder.health(time.time()) != "ok" and time.monotonic() < end:
+            time.sleep(0.01)
     late: list[str] = []
     ended: list[str] = []
     for part in parts:
@@ -49,6 +55,16 @@ def bring_down(home: Home, mount: Path, leave_agents: bool) -> None:
         click.echo(f"unmounted {point}, which nobody served")
     elif not ended:
         click.echo("nothing was running")
+
+
+def _has_keepers(home: Home) -> bool:
+    """Whether a keeper of an agent of this HOME lives: it holds the agent's lock."""
+    for lock in home.agents.glob("[!.]*/lock"):
+        fd = try_lock(lock)
+        if fd is None:
+            return True
+        os.close(fd)
+    return False
 
 
 def _is_stale(point: Path) -> bool:

@@ -14,7 +14,7 @@ import attrs
 from zoefs.cli.fail import Failure
 from zoefs.cli.tree import Tree, fields
 from zoefs.cli.watch import AGAIN, Deadline, Watch, absent, look
-from zoefs.contract.words import FINAL, ORDER_ID_RULE, Exit, Fate, OrderId, is_order_id
+from zoefs.contract.words import FINAL, ORDER_ID_RULE, Exit, Fate, OrderId, Status, is_order_id
 
 APPEARS = 3.0
 """Seconds within which a receipt must be there; one that is missing later was taken away."""
@@ -74,7 +74,10 @@ def wait_for(tree: Tree, name: str, id: OrderId, deadline: Deadline) -> Shown:
         while not (shown := parse(tree.do(read, name))).final:
             seen = look(tree, name)
             if not seen.supervised:
-                raise absent(tree)
+                why = absent(tree)
+                raise Failure(why.code, f"{id} is {shown.fate or 'unknown'} and stays so; {why.sentence}")
+            if shown.fate == Fate.QUEUED and seen.status in (Status.FAILED, Status.STOPPED) and not seen.pending:
+                raise Failure(Exit.FAILED, f"{name} is {seen.status}; {id} is queued until it is started ({path})")
             if deadline.passed:
                 raise Failure(Exit.TIMED_OUT, f"{name}: {id} is {shown.fate or 'unknown'}; it goes on, see {path}")
             watch.pause({name: seen.status}, deadline.left(AGAIN))

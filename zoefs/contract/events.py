@@ -42,6 +42,7 @@ class Kind(StrEnum):
     ASKED = "asked"
     ANSWERED = "answered"
     ASK_GONE = "ask-gone"
+    VERB_BEGUN = "verb-begun"
     VERB_DONE = "verb-done"
     OUT_WRITTEN = "out-written"
     TEXT = "text"

@@ -136,6 +136,7 @@ class Fold:
     ids: set[str] = attrs.Factory(set)
     orders_done: tuple[str, ...] = ()
     lines_done: dict[str, int] = attrs.Factory(dict)
+    begun: dict[str, tuple[str, int]] = attrs.Factory(dict)
     illegal: int = 0
 
     def feed(self, event: Event) -> None:
@@ -300,6 +301,11 @@ class Fold:
             self.asks = {id: ask for id, ask in self.asks.items() if id != event.text("ask")}
             self._mark(event)
 
+    def _verb_begun(self, event: Event) -> None:
+        """A verb was begun in this turn: done again after a crash, it must mean the same turn."""
+        if ctl := event.text("ctl"):
+            self.begun = {**self.begun, ctl: (event.text("verb"), event.number("turn"))}
+
     def _verb_done(self, event: Event) -> None:
         """One order of `ctl` was carried out as a whole, or one keyed line of it."""
         fate = Fate.DONE if event.data.get("ok") is not False else Fate.FAILED
@@ -317,6 +323,7 @@ class Fold:
     def _finish_order(self, event: Event) -> None:
         """Count the lines of a ctl order; its last event names it as `order`: on disk it is history from then on."""
         if ctl := event.text("ctl"):
+            self.begun = {key: value for key, value in self.begun.items() if key != ctl}
             self.lines_done = {**self.lines_done, ctl: self.lines_done.get(ctl, 0) + 1}
         if order := event.text("order"):
             self.orders_done = (*self.orders_done, order)[-64:]
@@ -339,6 +346,7 @@ _HANDLERS: dict[str, Callable[[Fold, Event], bool | None]] = {
     Kind.ASKED: Fold._asked,
     Kind.ANSWERED: Fold._ask_gone,
     Kind.ASK_GONE: Fold._ask_gone,
+    Kind.VERB_BEGUN: Fold._verb_begun,
     Kind.VERB_DONE: Fold._verb_done,
     Kind.OUT_WRITTEN: Fold._out_written,
 }

@@ -56,6 +56,8 @@ class Writer:
     def _cut_torn_tail(self, end: int) -> int:
         """Cut the file back to its last newline: what stands behind it nobody has read as a line."""
         whole = end
+        if not end or os.pread(self._fd, 1, end - 1) == b"\n":
+            return end
         while whole and (data := os.pread(self._fd, min(CHUNK, whole), max(0, whole - CHUNK))):
             at = data.rfind(b"\n")
             whole = whole - len(data) + at + 1

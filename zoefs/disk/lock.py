@@ -13,7 +13,7 @@ from pathlib import Path
 import attrs
 
 from zoefs.contract.home import HEARTBEAT_STALE
-from zoefs.disk.files import read_text, write_all
+from zoefs.disk.files import pwrite_all, read_text
 from zoefs.disk.process import Mark, lives, mark_of
 
 
@@ -26,9 +26,8 @@ class Held(Exception):
 
 
 def take(path: Path, *words: str) -> int:
-    """Hold the lock for the life of this process (or of the returned descriptor); write pid, start, boot and WORDS.
+    """Hold the lock for the life of this process (or of the returned descriptor), and tell who holds it.
 
-    Each stands on a line of its own.
 
     Raises Held where another holds it.
     """
@@ -38,10 +37,16 @@ def take(path: Path, *words: str) -> int:
     except BlockingIOError:
         os.close(fd)
         raise Held(path, holder(path).mark) from None
-    mark = mark_of(os.getpid())
-    os.ftruncate(fd, 0)
-    write_all(fd, "\n".join((str(mark.pid), str(mark.start), mark.boot, *words, "")).encode())
+    tell(fd, *words)
     return fd
+
+
+def tell(fd: int, *words: str) -> None:
+    """Write who holds the lock: pid, start time, boot and `words`, each on a line."""
+    mark = mark_of(os.getpid())
+    text = "\n".join((str(mark.pid), str(mark.start), mark.boot, *words, "")).encode()
+    pwrite_all(fd, text, 0)
+    os.ftruncate(fd, len(text))
 
 
 def try_lock(path: Path) -> int | None:

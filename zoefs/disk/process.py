@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import resource
 from pathlib import Path
 
 import attrs
@@ -27,6 +28,12 @@ class Mark:
 def boot_id() -> str:
     """A word that changes at each boot of the machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process open as many files as it may."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def stat_fields(pid: int) -> list[str]:

@@ -1,7 +1,7 @@
 """One mount daemon a HOME: start, serve, and go cleanly with waiters and open files.
 
-Each resource pushes its own closing on one exit stack. Readiness is the lock's text: it is written before the mount
-answers, and `zoefs up` then asks the mount itself.
+Each resource pushes its own closing on one exit stack. The lock's text names the mount point once it is ours; who
+waits for readiness then asks the mount itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from zoefs.contract.home import Home
 from zoefs.contract.refusal import Refusal
 from zoefs.contract.words import Exit
 from zoefs.disk.layout import ensure
-from zoefs.disk.lock import Held, take
+from zoefs.disk.lock import Held, take, tell
+from zoefs.disk.process import raise_descriptor_limit
 from zoefs.mount import fastpath
 from zoefs.mount.operations import Operations
 from zoefs.mount.place import prepare
@@ -50,7 +51,7 @@ def run(home_path: Path, mountpoint: Path, allow_other: bool = False) -> int:
     with contextlib.ExitStack() as stack:
         try:
             ensure(home)
-            lock = take(home.mount_lock, str(mountpoint))
+            lock = take(home.mount_lock)
         except Refusal as refusal:
             print(f"zoefs: {refusal.sentence}", file=sys.stderr)
             return Exit.REFUSED
@@ -66,6 +67,7 @@ def run(home_path: Path, mountpoint: Path, allow_other: bool = False) -> int:
         except OSError as error:
             print(f"zoefs: {mountpoint}: {error.strerror}", file=sys.stderr)
             return Exit.FAILED
+        raise_descriptor_limit()
         service = Service(home)
         journals = INotify(nonblocking=True)
         stack.callback(journals.close)
@@ -82,6 +84,7 @@ def run(home_path: Path, mountpoint: Path, allow_other: bool = False) -> int:
             print(f"zoefs: {mountpoint} could not be mounted: {error}", file=sys.stderr)
             return Exit.FAILED
         stack.callback(pyfuse3.close)
+        tell(lock, str(mountpoint))
         trio.run(_serve, service, journals)
     return Exit.DONE
 
@@ -115,4 +118,7 @@ async def _follow(service: Service, journals: INotify) -> None:
             full = any(event.mask & flags.Q_OVERFLOW for event in events)
             names = set(service.views) if full else {event.name.removesuffix(".jsonl") for event in events}
         for name in names:
-            service.catch_up(name)
+            try:
+                service.catch_up(name)
+            except OSError as error:
+                log.warning("%s: its journal could not be read, looking again soon: %s", name, error)

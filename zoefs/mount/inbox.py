@@ -40,6 +40,7 @@ class Inboxes:
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
         self._open: set[DraftHandle] = set()
+        self._committing: set[Path] = set()
 
     def path(self, view: View, name: str) -> Path:
         """Where a draft is kept."""
@@ -88,7 +89,10 @@ class Inboxes:
         return PromptHandle(view, name, bool(flags & os.O_APPEND))
 
     def _draft(self, view: View, name: str, flags: int) -> DraftHandle:
-        handle = DraftHandle(view, self.path(view, name), flags)
+        path = self.path(view, name)
+        if path in self._committing:
+            raise view.refused(errno.EBUSY, f"{view.name}: inbox/{name} is being committed")
+        handle = DraftHandle(view, path, flags)
         self._open.add(handle)
         return handle
 
@@ -121,6 +125,23 @@ class Inboxes:
             draft.stale = draft.stale or draft.path == target
             draft.path = target if draft.path == source else draft.path
 
+    def _make_stale(self, path: Path) -> list[DraftHandle]:
+        """Nothing is written any more through the handles of this draft; those it was possible with until now."""
+        stale = [draft for draft in self._open if draft.path == path and not draft.stale]
+        for draft in stale:
+            draft.stale = True
+        return stale
+
+    def truncate(self, view: View, name: str, size: int) -> None:
+        """Cut a draft; of anything else there is nothing to cut."""
+        if is_draft(name):
+            handle = self._draft(view, name, os.O_WRONLY)
+            try:
+                handle.truncate(size)
+            finally:
+                self.released(handle)
+                handle.release()
+
     async def _commit(self, view: View, name: str, id: str) -> None:
         self._check_new(view, id)
         view.check_accepts()
@@ -129,9 +150,8 @@ class Inboxes:
         if length == 0:
             raise view.refused(errno.EINVAL, f"{view.name}: inbox/{name} is empty, and an empty prompt is nothing")
         view.check_room(length)
-        stale = [draft for draft in self._open if draft.path == source and not draft.stale]
-        for draft in stale:
-            draft.stale = True
+        stale = self._make_stale(source)
+        self._committing.add(source)
         view.reserved.add(id)
         view.arriving += 1
         view.publish()
@@ -140,26 +160,27 @@ class Inboxes:
             await trio.to_thread.run_sync(sync_file, source)
             view.add(Queued(order, length))
             os.rename(source, view.home.new / order.name)
+            self._make_stale(source)
         except OSError:
             view.drop(order.name)
             for draft in stale:
                 draft.stale = False
             raise
         finally:
+            self._committing.discard(source)
             view.arriving -= 1
             view.reserved.discard(id)
             view.publish()
         self._entries.move(view, name, id)
         await trio.to_thread.run_sync(_sync_orders, view)
 
-    def unlink(self, view: View, name: str) -> None:
+    async def unlink(self, view: View, name: str) -> None:
         """Remove a draft, or cancel a prompt that waits."""
         if is_draft(name):
             path = self.path(view, name)
             path.unlink()
             self._entries.drop(view, name)
-            for draft in self._open:
-                draft.stale = draft.stale or draft.path == path
+            self._make_stale(path)
             return
         queued = next((q for q in view.prompts() if q.order.id == name), None)
         if queued is not None:
@@ -168,6 +189,7 @@ class Inboxes:
                 view.drop(queued.order.name)
                 view.cancelled.add(name)
                 view.publish()
+                await trio.to_thread.run_sync(_sync_cancel, view)
                 return
         fate = view.fate(name)
         if fate is None:
@@ -175,6 +197,11 @@ class Inboxes:
         if fate in FINAL:
             raise view.refused(errno.EPERM, f"{view.name}: inbox/{name} has ended and stays as the record")
         raise view.refused(errno.EBUSY, f"{view.name}: inbox/{name} is being worked on; echo interrupt > ctl")
+
+
+def _sync_cancel(view: View) -> None:
+    sync_dir(view.home.cancelled)
+    sync_dir(view.home.new)
 
 
 def _sync_orders(view: View) -> None:

@@ -107,6 +107,8 @@ class Operations(pyfuse3.Operations):
     ) -> EntryAttributes:
         if fields.update_size and fh is not None:
             self._handles[fh].truncate(attr.st_size)
+        elif fields.update_size:
+            self._service.truncate(inode, attr.st_size)
         return self._entry(self._service.attributes(inode))
 
     @guarded
@@ -184,7 +186,10 @@ class Operations(pyfuse3.Operations):
             if handle.ready or view.gone or view.closing:
                 poller = self._pollers[fh]
                 self._forget_poller(fh, handle)
-                poller.notify()
+                try:
+                    poller.notify()
+                except OSError as error:
+                    log.warning("a poller could not be woken: %s", error)
 
     def _invalidate(self, inode: int) -> None:
         try:
@@ -247,7 +252,7 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def unlink(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> None:
-        self._service.unlink(parent_inode, os.fsdecode(name))
+        await self._service.unlink(parent_inode, os.fsdecode(name))
 
     # -- what is not to be had ----------------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ def prepare(path: Path) -> None:
             time.sleep(0.01)
         else:
             subprocess.run(["fusermount3", "-uz", str(path)], check=False)
+            time.sleep(0.05)
             if mounts_at(path) and is_dead(path) and time.monotonic() > patience + 10:
                 raise Refusal(
                     errno.EBUSY, f"{path}: a dead mount there cannot be taken away; try: fusermount3 -uz {path}"

@@ -82,8 +82,8 @@ def receipt_head(view: View, id: str) -> bytes:
         lines += [("verb", receipt.verb)] if receipt.verb else []
         lines += [("note", receipt.note)] if receipt.note else []
     elif fate not in FINAL:
-        ahead: list[str] = [q.order.id for q in view.prompts()]
-        lines += [("ahead", ahead.index(id))] if id in ahead else []
+        ahead = view.ahead(id)
+        lines += [("ahead", ahead)] if ahead is not None else []
     return "".join(f"{key}: {value}\n" for key, value in lines).encode(errors="replace") + b"\n"
 
 
@@ -109,7 +109,7 @@ def list_text(views: Iterable[View]) -> bytes:
     lines = [LIST_HEADER]
     for view in views:
         f = view.fold
-        cwd = (view.spec.cwd or str(view.home.work)).replace("\t", "\\t").replace("\n", "\\n")
+        cwd = (view.spec.cwd or str(view.home.work)).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n")
         cells = (
             view.name,
             view.status,

@@ -283,8 +283,7 @@ class Service:
                 kind = OrderKind.ANSWER if agent_of(pid, self.home.path) == view.name else OrderKind.OUT
                 return OutHandle(view, kind, appends)
             case "spec":
-                f = view.fold
-                if (f.inc or f.turn) and f.life not in (Life.STOPPED, Life.FAILED):
+                if not view.spec_may_change:
                     sentence = f"{view.name} is {view.status}; its spec can be changed once it is stopped"
                     raise view.refused(errno.EBUSY, sentence)
                 return SpecHandle(view, empty, appends)
@@ -350,7 +349,8 @@ class Service:
             self.catch_up(name)
             f = view.fold
             started = f.inc or f.turn_open or f.life is Life.BACKOFF
-            if started and f.life not in (Life.STOPPED, Life.FAILED):
+            busy = started or view.arriving or view.prompts()
+            if busy and f.life not in (Life.STOPPED, Life.FAILED):
                 raise view.refused(errno.EBUSY, f"{name} is {view.status}; echo stop > ctl first")
             os.rename(view.home.path, self.home.retired / f"{name}.{view.born}")
         finally:
@@ -373,9 +373,15 @@ class Service:
             raise OSError(errno.EPERM, "only inbox/.NAME can be renamed, within its inbox")
         await self._inboxes.rename(view, name, new_name, flags)
 
-    def unlink(self, parent: int, name: str) -> None:
+    async def unlink(self, parent: int, name: str) -> None:
         """Remove a draft, or cancel a prompt that waits."""
-        self._inboxes.unlink(self._inbox_of(parent), name)
+        await self._inboxes.unlink(self._inbox_of(parent), name)
+
+    def truncate(self, inode: int, size: int) -> None:
+        """truncate(2) by name: a draft is cut; to any other file it means nothing, and sends nothing."""
+        if inode >= ENTRY_BASE:
+            entry = self._known_entry(inode)
+            self._inboxes.truncate(entry.view, entry.name, size)
 
     def close(self) -> None:
         """New opens are refused from now on, and whoever waits is woken."""

@@ -17,7 +17,7 @@ import trio
 from zoefs.contract.backends import BACKENDS, Backend
 from zoefs.contract.events import Event, Kind
 from zoefs.contract.home import PROMPTS, AgentHome, Home, Order, OrderKind, parse_order
-from zoefs.contract.lifecycle import Fold, Waiting, fold, helps, queues, status_of
+from zoefs.contract.lifecycle import Fold, Life, Waiting, fold, helps, queues, status_of
 from zoefs.contract.refusal import Refusal
 from zoefs.contract.spec import DEFAULT_BACKEND, Spec, SpecError, effective
 from zoefs.contract.verbs import Command, parse_ctl
@@ -65,6 +65,8 @@ class View:
         self.fold: Fold = fold(self._tail.read(), self.born)
         self.waiting: dict[str, Queued] = {}
         self._by_id: dict[str, Queued] = {}
+        self._sorted: dict[str, Queued] | None = None
+        self._places: dict[str, int] = {}
         self.arriving = 0
         self.arriving_bytes = 0
         self.reserved: set[str] = set()
@@ -122,12 +124,14 @@ class View:
         self.waiting[queued.order.name] = queued
         for id in queued.ids:
             self._by_id[id] = queued
+        self._sorted = None
 
     def drop(self, name: str) -> None:
         """The order of this name waits no longer."""
         queued = self.waiting.pop(name, None)
         for id in queued.ids if queued else ():
             self._by_id.pop(id, None)
+        self._sorted = None
 
     def pending(self) -> list[Command]:
         """The verbs accepted and not carried out yet, oldest first."""
@@ -138,7 +142,19 @@ class View:
 
     def prompts(self) -> list[Queued]:
         """The prompts that wait, oldest first."""
-        return sorted((q for q in self.waiting.values() if q.order.kind in PROMPTS), key=lambda q: q.order)
+        return list(self._in_order().values())
+
+    def ahead(self, id: str) -> int | None:
+        """How many prompts wait before this one; None where it does not wait."""
+        self._in_order()
+        return self._places.get(id)
+
+    def _in_order(self) -> dict[str, Queued]:
+        if self._sorted is None:
+            prompts = sorted((q for q in self.waiting.values() if q.order.kind in PROMPTS), key=lambda q: q.order)
+            self._sorted = {q.order.id: q for q in prompts}
+            self._places = {id: n for n, id in enumerate(self._sorted)}
+        return self._sorted
 
     def newest_out(self) -> Order | None:
         """Text written to `out` that the journal does not know yet."""
@@ -177,6 +193,11 @@ class View:
     def backend(self) -> Backend:
         """The row of the spec's backend."""
         return BACKENDS[self.spec.backend]
+
+    @property
+    def spec_may_change(self) -> bool:
+        """Whether the agent was never started, or is stopped or failed."""
+        return not (self.fold.inc or self.fold.turn) or self.fold.life in (Life.STOPPED, Life.FAILED)
 
     def read_spec(self) -> None:
         """Read the spec that holds; what is wrong with it is the supervisor's to tell when it is to start."""
@@ -280,7 +301,7 @@ class View:
         if not queues(status, reason):
             verb = helps(status, reason)
             number = errno.EDQUOT if verb is Verb.RESET_BUDGET else errno.EHOSTDOWN
-            why = f" ({reason})" if reason else ""
+            why = f" ({reason}: {self.fold.error})" if reason else ""
             raise self.refused(number, f"{self.name} is {status}{why} and takes no prompt; echo {verb} > ctl")
         prompts = self.prompts()
         if len(prompts) + self.arriving >= QUEUE_MAX:

@@ -7,6 +7,7 @@ further write is refused alike.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -18,7 +19,7 @@ from zoefs.contract.refusal import Refusal
 from zoefs.contract.spec import SpecError, check_keys
 from zoefs.contract.verbs import check_permitted, parse_ctl
 from zoefs.contract.words import CTL_MAX, PROMPT_MAX
-from zoefs.disk.files import pwrite_all, read, replace, sync_dir
+from zoefs.disk.files import pwrite_all, read, replace, sync_dir, sync_file
 from zoefs.mount.handles import Handle
 from zoefs.mount.stage import Staged
 from zoefs.mount.view import Queued, View, after
@@ -147,7 +148,7 @@ class CtlHandle(Handle):
     def __init__(self, view: View) -> None:
         super().__init__(view)
         self._view = view
-        self._unsynced: list[int] = []
+        self._unsynced: list[str] = []
 
     def write(self, offset: int, data: bytes) -> int:
         view = self._view
@@ -171,35 +172,30 @@ class CtlHandle(Handle):
         staged = Staged(view.home, OrderKind.CTL, prefix="ctl-")
         try:
             staged.add(text)
-            self._unsynced.append(os.dup(staged.fd))
             view.add(Queued(staged.order, len(text), tuple(commands)))
             staged.commit()
         except OSError as error:
             view.drop(staged.order.name)
             staged.discard()
             raise view.refused(error.errno or errno.EIO, f"{view.name}: {error.strerror}") from None
+        self._unsynced.append(staged.order.name)
         view.publish()
         return len(data)
 
     async def flush(self, final: bool = False) -> None:
-        fds, self._unsynced = self._unsynced, []
-        if not fds:
-            return
+        orders, self._unsynced = self._unsynced, []
+        if orders:
+            await trio.to_thread.run_sync(self._sync, orders)
 
-        def sync() -> None:
-            try:
-                for fd in fds:
-                    os.fsync(fd)
-                sync_dir(self._view.home.new)
-            finally:
-                for fd in fds:
-                    os.close(fd)
-
-        await trio.to_thread.run_sync(sync)
-
-    def release(self) -> None:
-        while self._unsynced:
-            os.close(self._unsynced.pop())
+    def _sync(self, orders: list[str]) -> None:
+        """Make these orders last, wherever a claim has moved them; what was carried out already is noted anyway."""
+        home = self._view.home
+        for name in orders:
+            for path in (home.new / name, home.taken / name):
+                with contextlib.suppress(FileNotFoundError):
+                    sync_file(path)
+                    break
+        sync_dir(home.new)
 
 
 class SpecHandle(WritingHandle):
@@ -245,6 +241,8 @@ class SpecHandle(WritingHandle):
         if not self._dirty or self._refusal is not None or self._view.gone:
             return
         self._dirty = False
+        if not self._view.spec_may_change:
+            raise self.spoil(errno.EBUSY, "it was started meanwhile; its spec can be changed once it is stopped")
         try:
             await trio.to_thread.run_sync(replace, self._view.home.spec, bytes(self._text))
         except OSError as error:
@@ -295,6 +293,8 @@ class OutHandle(WritingHandle):
             staged.commit()
         except OSError as error:
             self._view.drop(staged.order.name)
+            staged.discard()
+            self._staged = None
             raise self.spoil_by(error) from None
         self._view.counters["outs"] += 1
         self._view.publish()
