@@ -16,6 +16,13 @@ mode = open(base + "/mode").read().strip()
 if mode == "die":
     sys.exit("fake: no such luck")
 say = lambda **line: print(json.dumps(line), flush=True)
+if mode == "taken":
+    sys.exit("Error: Session ID x is already in use.")
+if mode == "slow":
+    import time
+    open(base + "/in-handshake-" + str(os.getpid()), "w").close()
+    while not os.path.exists(base + "/go"): time.sleep(0.01)
+    os.unlink(base + "/in-handshake-" + str(os.getpid()))
 if mode == "deaf":
     import signal
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -167,7 +167,9 @@ def _stay(parts: list[Part]) -> None:
     ended: list[str] = []
     while not ended and signal.sigtimedwait(ENDING, 0.5) is None:
         ended = [name for name, mark in marks.items() if not lives(mark)]
-    bring_down(parts[0].home, parts[0].mount, leave_agents=False)  # a second signal does not cut it short
+    bring_down(parts[0].home, parts[0].mount, leave_agents=False)
+    while signal.sigtimedwait(ENDING, 0) is not None:
+        pass  # said again meanwhile, and done already
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     if ended:
         raise Failure(Exit.NOT_RUNNING, f"{' and '.join(ended)} ended; see {parts[0].home.log}")
