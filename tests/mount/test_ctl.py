@@ -122,7 +122,9 @@ def test_error_tells_the_newer_of_failure_and_refusal(shared: Tree) -> None:
         agent = fresh(shared, exec_spec("/no/such/program"))
         with open(agent / "ctl", "wb", buffering=0) as ctl, open(agent / "wait", "rb", buffering=0) as wait:
             put(agent / "in", b"x")
-            assert wait.read(100) == b"failed\n"
+            while not (answer := os.pread(wait.fileno(), 100, 0)):
+                pass
+            assert answer == b"failed\n"
             with refused(errno.EBUSY):
                 ctl.write(b"interrupt")
         assert "permitted now" in error(agent)
@@ -593,7 +595,9 @@ def test_descriptors_of_a_retired_agent(shared: Tree) -> None:
     fds = {name: os.open(agent / name, os.O_WRONLY) for name in ("in", "ctl", "out", "spec")}
     fds["draft"] = os.open(agent / "inbox/.d", os.O_WRONLY | os.O_CREAT)
     os.write(fds["in"], b"half")
-    agent.rmdir()
+    with refused(errno.EBUSY):  # a prompt is on its way
+        agent.rmdir()
+    stopped(shared, agent).rmdir()
     agent.mkdir()
     for fd in fds.values():
         with refused(errno.ESTALE, errno.ENOENT):

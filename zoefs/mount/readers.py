@@ -47,8 +47,12 @@ def stat_text(view: View, supervisor: str) -> bytes:
 
 
 def error_text(view: View) -> bytes:
-    """The newer of the last refusal and the last failure: time and sentence; empty where there was none."""
-    t, text = max((view.refusal_t, view.refusal), (view.fold.error_t, view.fold.error))
+    """The newer of the last refusal and the last failure: time and sentence; empty where there was none.
+
+    Within one millisecond the refusal is the newer: it is the answer to somebody who saw the failure.
+    """
+    newest = (view.refusal_t, view.refusal), (view.fold.error_t, view.fold.error)
+    t, text = max(newest, key=lambda one: one[0])
     return f"{t} {text}\n".encode(errors="replace") if text else b""
 
 
