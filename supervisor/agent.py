@@ -124,7 +124,7 @@ class Agent(Desk):
             case Do.SPAWN:
                 await starts.spawn(self)
             case Do.WRITE:
-                turns.write_prompt(self)
+                await turns.write_prompt(self)
             case Do.TIME_OUT:
                 endings.time_out(self)
             case Do.LOSE:

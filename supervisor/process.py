@@ -151,7 +151,12 @@ def start(
 
 
 def keeper_lives(agent: AgentHome) -> bool:
-    """Whether a keeper of this agent lives: the kernel's word, by the lock."""
+    """Whether a keeper of this agent lives: the kernel's word, by the lock.
+
+    Where none was ever started the lock is left alone: somebody may be about to retire the agent.
+    """
+    if not agent.pid.exists():
+        return False
     fd = try_lock(agent.lock)
     if fd is None:
         return True
@@ -197,7 +202,7 @@ def _left_behind(agent: AgentHome, keeper: int, everywhere: bool) -> Iterator[in
     me = os.getpid()
     pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()] if everywhere else _children(me)
     for pid in pids:
-        if pid not in (me, keeper) and not _is_keeper(pid) and _belongs(pid, agent):
+        if pid not in (me, keeper) and not _keeps(pid) and _belongs(pid, agent):
             yield pid
             yield from descendants(pid)
 
@@ -209,19 +214,25 @@ def signal_cli(agent: AgentHome, keeper: Mark, number: signal.Signals) -> bool:
     shell, to which a signal means nothing.
     """
     below = descendants(keeper.pid) if lives(keeper) else []
-    if not below or _is_keeper(below[0]):
+    if not below or _keeps(below[0]):
         return False
     for pid in below:
         _signal(Mark(pid, start_time(pid)), number)
     return True
 
 
-def _is_keeper(pid: int) -> bool:
+def _keeps(pid: int) -> str:
+    """The agent's directory that a keeper was started for; empty where the process is no keeper."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
-        return False
-    return words[1:2] == [os.fsencode(_KEEPER)]
+        return ""
+    return os.fsdecode(words[2]) if len(words) > 2 and words[1].endswith(b"/" + os.fsencode(_KEEPER.name)) else ""
+
+
+def is_keeper(agent: AgentHome, mark: Mark) -> bool:
+    """Whether that very process runs and keeps this agent: a mark on disk is a claim, and we end what it names."""
+    return lives(mark) and _keeps(mark.pid) == str(agent.path)
 
 
 def kill_tree(agent: AgentHome, keeper: Mark, everywhere: bool) -> set[Mark]:

@@ -23,7 +23,7 @@ from zoefs.contract.refusal import Refusal
 from zoefs.contract.words import OnLost, Reason, Verb
 from zoefs.disk.files import read_text, replace
 from zoefs.disk.lock import try_lock
-from zoefs.disk.process import Mark, lives
+from zoefs.disk.process import Mark
 
 TOO_LONG = "its command line and environment are too long to be run"
 
@@ -33,9 +33,11 @@ async def adopt(desk: Desk) -> None:
     alive = process.keeper_lives(desk.home)
     mark = process.start_mark(desk.home)
     with trio.move_on_after(2.0):
-        while alive and (mark is None or not lives(mark.keeper)):
+        while alive and (mark is None or not process.is_keeper(desk.home, mark.keeper)):
             await trio.sleep(0.01)
             alive, mark = process.keeper_lives(desk.home), process.start_mark(desk.home)
+    if alive and (mark is None or not process.is_keeper(desk.home, mark.keeper)):
+        return  # whoever holds the lock has not said who it is: it is looked at again
     if mark is not None and mark.inc > desk.fold.inc:
         if desk.fold.life in (Life.STARTING, Life.UP):
             desk.note((Kind.EXITED, {"inc": desk.fold.inc, "next": Life.RESTING}))

@@ -11,7 +11,7 @@ from supervisor import starts
 from supervisor.answers import Answer, add_to_chat, as_file, length, write_answer
 from supervisor.backends import codec as told
 from supervisor.decide import Bytes, Line
-from supervisor.desk import Desk, Note
+from supervisor.desk import PIPE_BUF, Desk, Note
 from supervisor.running import Running
 from zoefs.contract.events import Kind
 from zoefs.contract.home import PROMPTS, Order, OrderKind, parse_stage
@@ -44,7 +44,7 @@ async def give(desk: Desk, order: Order) -> None:
         fields["note"] = "recovered"
     await desk.note_lasting((Kind.PROMPT_GIVEN, fields))
     if stream:
-        write_prompt(desk)
+        await write_prompt(desk)
     else:
         await starts.spawn(desk)
     show(desk, f"[{turn}] prompt {order.id} {desk.fold.given_t}", path)
@@ -71,13 +71,16 @@ def find_given(desk: Desk) -> Bytes:
     return Bytes.COMING if coming else Bytes.GONE
 
 
-def write_prompt(desk: Desk) -> None:
+async def write_prompt(desk: Desk) -> None:
     """Put the open turn's prompt on the CLI's stdin; a long line is noted begun and done."""
     running = desk.running
     assert running is not None
     text = (read(desk.home.taken / desk.fold.given_order) or b"").decode(errors="replace")
+    line = running.codec.prompt(desk.message_id(desk.fold.given), text)
+    if len(line) > PIPE_BUF:
+        await desk.note_lasting((Kind.STDIN_BEGUN, {"inc": running.inc, "bytes": len(line)}))
     running.sent = running.working = True
-    desk.put(running, running.codec.prompt(desk.message_id(desk.fold.given), text))
+    desk.put(running, line)
 
 
 def note_gone(desk: Desk, order: Order, cut: bool) -> None:

@@ -523,6 +523,15 @@ def test_rmdir_of_one_never_started(shared: Tree) -> None:
     assert not (shared.home / "agents" / agent.name).exists()
 
 
+def test_made_and_retired_again_and_again(shared: Tree) -> None:
+    """At whatever moment the supervisor first looks at it: one never started can be retired."""
+    for n in range(100):
+        path = shared.agent(f"brief{n % 3}")
+        path.mkdir()
+        path.rmdir()
+    assert not [name for name in os.listdir(shared.home / "agents") if "brief" in name]
+
+
 def test_rmdir_is_ebusy_unless_stopped(shared: Tree) -> None:
     for agent in (busy(shared), fresh(shared)):
         if word(agent) == "await":

@@ -169,8 +169,9 @@ def test_the_mount_goes_while_clients_wait(tree: Tree, number: signal.Signals) -
     for fd in (*prompts.values(), *held):
         with contextlib.suppress(OSError):
             os.close(fd)
-    wait_for(lambda: not tree.mounted(), "it is unmounted")
-    assert os.listdir(tree.mount) == []
+    if number != signal.SIGKILL:  # then libfuse's helper unmounts it, mostly; `up` does where that failed
+        assert not tree.mounted()
+        assert os.listdir(tree.mount) == []
     tree.up()
     assert tree.receipt("r1", "flushed")[0]["receipt"] == tree.receipt("r1", "short")[0]["receipt"] == "queued"
     assert tree.ended("r1", "cut") == ("lost", b"")

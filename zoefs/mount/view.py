@@ -58,6 +58,7 @@ class View:
         self.name = agent.name
         self.number = number
         self.config = home.config
+        self.journal = home.journal(agent.name)
         self.born = read_text(agent.born)
         self._refuse = refuse
         self._published = published

@@ -188,10 +188,10 @@ class CtlHandle(Handle):
             await trio.to_thread.run_sync(self._sync, orders)
 
     def _sync(self, orders: list[str]) -> None:
-        """Make these orders last, wherever a claim has moved them; what was carried out already is noted anyway."""
+        """Make these orders last, wherever a claim has moved them; of one carried out already, the note of it."""
         home = self._view.home
         for name in orders:
-            for path in (home.new / name, home.taken / name):
+            for path in (home.new / name, home.taken / name, self._view.journal):
                 with contextlib.suppress(FileNotFoundError):
                     sync_file(path)
                     break
