@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,14 @@ from supervisor.backends import codec as told
 from supervisor.decide import Bytes, Line
 from supervisor.desk import PIPE_BUF, Desk, Note
 from supervisor.running import Running
-from zoefs.contract.events import Kind
+from zoefs.contract.events import Kind, utc
 from zoefs.contract.home import PROMPTS, Order, OrderKind, parse_stage
 from zoefs.contract.lifecycle import Life
 from zoefs.contract.words import How, Verb
 from zoefs.disk.files import names, read, size
 
 KEPT_ORDERS = 1000
+PRUNE_EVERY = 64
 
 
 async def give(desk: Desk, order: Order) -> None:
@@ -42,17 +44,16 @@ async def give(desk: Desk, order: Order) -> None:
     }
     if order.kind is OrderKind.RECOVERED:
         fields["note"] = "recovered"
-    await desk.note_lasting((Kind.PROMPT_GIVEN, fields))
+    home, end, now = desk.home, desk.fold.chat_end, utc(time.time())
+
+    def show() -> None:
+        fields["chat_end"] = add_to_chat(home, end, f"[{turn}] prompt {order.id} {now}", path)
+
+    await desk.note_lasting((Kind.PROMPT_GIVEN, fields), before=show)
     if stream:
         await write_prompt(desk)
     else:
         await starts.spawn(desk)
-    show(desk, f"[{turn}] prompt {order.id} {desk.fold.given_t}", path)
-
-
-def show(desk: Desk, heading: str, body: Answer) -> None:
-    end = add_to_chat(desk.home, desk.fold.chat_end, heading, body)
-    desk.note((Kind.NOTE, {"chat_end": end}))
 
 
 def find_given(desk: Desk) -> Bytes:
@@ -169,9 +170,11 @@ async def lose(desk: Desk) -> None:
 
 
 def prune(desk: Desk) -> None:
-    """Keep the bytes of the newest KEPT_ORDERS orders that ended."""
+    """Keep the bytes of the newest KEPT_ORDERS orders that ended; now and then, since it costs a long listing."""
+    if desk.fold.turn % PRUNE_EVERY:
+        return
     kept = desk.orders_in(desk.home.taken)
     current = {desk.fold.given_order, Path(desk.fold.out).name}
-    for order in kept[: max(0, len(kept) - KEPT_ORDERS)] if len(kept) > KEPT_ORDERS + 64 else ():
+    for order in kept[: max(0, len(kept) - KEPT_ORDERS)]:
         if order.name not in current and order.kind is not OrderKind.CTL:
             (desk.home.taken / order.name).unlink(missing_ok=True)
