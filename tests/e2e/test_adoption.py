@@ -119,7 +119,7 @@ def kill_at(tree: Tree, name: str, kind: str, number: int, later: float) -> bool
     return True
 
 
-EXEC_KINDS = ("created", "session", "prompt-given", "spawned", "note", "turn-ended", "exited")
+EXEC_KINDS = ("created", "session", "prompt-given", "spawned", "turn-ended", "exited")
 
 
 @pytest.mark.soak
