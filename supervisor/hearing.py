@@ -47,6 +47,7 @@ def as_note(desk: Desk, event: told.Decoded, running: Running, end: int) -> Note
             return Kind.SESSION, {**base, "id": session, "old": desk.fold.session, "how": "reported"}
         case told.Accepted(message=message):
             known = desk.fold.turn_open and message == desk.message_id(desk.fold.given)
+            running.sent = running.sent or known
             return (Kind.PROMPT_ACCEPTED, {**turn, "id": desk.fold.given}) if known else None
         case told.Text(text=text):
             return Kind.TEXT, {**turn, "text": text}

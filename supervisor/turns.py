@@ -79,7 +79,7 @@ async def write_prompt(desk: Desk) -> None:
     text = (read(desk.home.taken / desk.fold.given_order) or b"").decode(errors="replace")
     line = running.codec.prompt(desk.message_id(desk.fold.given), text)
     if len(line) > PIPE_BUF:
-        await desk.note_lasting((Kind.STDIN_BEGUN, {"inc": running.inc, "bytes": len(line)}))
+        await desk.note_lasting((Kind.STDIN_BEGUN, {"inc": running.inc, "bytes": len(line), "id": desk.fold.given}))
     running.sent = running.working = True
     desk.put(running, line)
 

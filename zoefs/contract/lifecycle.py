@@ -111,6 +111,7 @@ class Fold:
     given_boot: str = ""
     sent_inc: int = 0
     stdin_open: bool = False
+    stdin_for: str = ""
     own_answer: str = ""
     turn_open: bool = False
     last_turn: str = ""
@@ -255,7 +256,10 @@ class Fold:
 
     def _accepted(self, event: Event) -> None:
         if self.turn_open and event.text("id") == self.given:
+            self.sent_inc = event.number("inc")
             self._settle(self.given, Fate.ACCEPTED, event, self.turn)
+            if self.stdin_for == self.given and event.number("inc") == self.inc:
+                self.stdin_open, self.stdin_for = False, ""  # the CLI has read the line: it was written whole
 
     def _uncertain(self, event: Event) -> None:
         """The CLI died under the turn and may be brought to continue it."""
@@ -289,6 +293,7 @@ class Fold:
     def _stdin(self, event: Event) -> None:
         """A line too long for one atomic write is on its way; until it is done, the CLI's stdin is in mid-line."""
         self.stdin_open = event.kind == Kind.STDIN_BEGUN and event.number("inc") == self.inc
+        self.stdin_for = event.text("id") if self.stdin_open else ""
 
     def _asked(self, event: Event) -> None:
         id = event.text("ask")
