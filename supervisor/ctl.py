@@ -80,19 +80,18 @@ def start(desk: Desk, line: Line) -> None:
         desk.note(*desk.settled([line]))
         return
     notes: list[Note] = [] if desk.fold.life is Life.RESTING else [(Kind.STARTED, {})]
+    _let_work(desk, line, notes)
+
+
+def _let_work(desk: Desk, line: Line, notes: list[Note]) -> None:
+    """A stream CLI is wanted, and the line settled once it is spawned. A turn agent has no process to start: what
+    would stand in the way of its next turn is told now."""
     desk.read_spec()
     if desk.backend.transport == "stream":
         desk.wanted = True
         desk.pending.append(line)
         desk.note(*notes)
-    else:
-        _settle_start(desk, line, notes)
-
-
-def _settle_start(desk: Desk, line: Line, notes: list[Note]) -> None:
-    """A turn agent has no process to start: what would stand in the way of its next turn is told now."""
-    obstacle = starts.find_obstacle(desk)
-    if obstacle is None:
+    elif (obstacle := starts.find_obstacle(desk)) is None:
         desk.note(*notes, *desk.settled([line]))
     else:
         desk.note(*notes, (Kind.FAILED, obstacle), *desk.settled([line], ok=False, text=obstacle["text"]))
@@ -110,14 +109,7 @@ async def stop(desk: Desk, line: Line) -> None:
     if desk.fold.turn_open:
         await turns.end_turn(desk, How.INTERRUPTED, turns.partial(desk), f"{verb} by hand")
     if verb is Verb.RESTART:
-        desk.read_spec()
-        notes: list[Note] = [(Kind.STARTED, {"forget": True})]
-        if desk.backend.transport == "stream":
-            desk.wanted = True
-            desk.pending.append(line)
-            desk.note(*notes)
-        else:
-            _settle_start(desk, line, notes)
+        _let_work(desk, line, [(Kind.STARTED, {"forget": True})])
     else:
         overtaken = desk.settled(list(desk.pending), ok=False, text=f"overtaken by {verb}")
         desk.wanted = False

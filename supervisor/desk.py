@@ -105,7 +105,7 @@ class Desk:
             self.spec_error = ""
         except SpecError as error:
             self.spec = Spec(backend=self.fold.backend or DEFAULT_BACKEND)
-            self.spec_error = f"spec line {error.line}: {error.sentence}" if error.line else f"spec: {error.sentence}"
+            self.spec_error = error.placed
 
     @property
     def backend(self) -> Backend:
@@ -118,18 +118,16 @@ class Desk:
     def orders_in(self, path: Path) -> tuple[Order, ...]:
         return tuple(order for name in names(path) if (order := parse_order(name)) is not None)
 
-    def note(self, *notes: Note, sync: bool = False) -> list[Event]:
+    def note(self, *notes: Note) -> None:
         """Write to the journal and take the same events into the fold."""
         if not notes:
-            return []
+            return
         assert self.journal is not None
-        events = self.journal.append(*notes, sync=sync)
-        for event in events:
+        for event in self.journal.append(*notes):
             self.fold.feed(event)
-        return events
 
     async def note_lasting(self, *notes: Note, before: Callable[[], None] | None = None) -> None:
-        """As `_note`, in a thread, after `before` and with an fsync: a slow disk delays this agent only."""
+        """As `note`, in a thread, after `before` and with an fsync: a slow disk delays this agent only."""
         journal = self.journal
         assert journal is not None
 

@@ -30,14 +30,14 @@ TOO_LONG = "its command line and environment are too long to be run"
 
 async def adopt(desk: Desk) -> None:
     """Take over what an earlier supervisor started, noted or not."""
-    alive = process.keeper_lives(desk.home)
-    mark = process.start_mark(desk.home)
-    with trio.move_on_after(2.0):
-        while alive and (mark is None or not process.is_keeper(desk.home, mark.keeper)):
-            await trio.sleep(0.01)
-            alive, mark = process.keeper_lives(desk.home), process.start_mark(desk.home)
-    if alive and (mark is None or not process.is_keeper(desk.home, mark.keeper)):
-        return  # whoever holds the lock has not said who it is: it is looked at again
+    deadline = trio.current_time() + 2.0
+    while True:
+        alive, mark = process.keeper_lives(desk.home), process.start_mark(desk.home)
+        if not alive or (mark is not None and process.is_keeper(desk.home, mark.keeper)):
+            break
+        if trio.current_time() >= deadline:
+            return  # whoever holds the lock has not said who it is: it is looked at again
+        await trio.sleep(0.01)
     if mark is not None and mark.inc > desk.fold.inc:
         if desk.fold.life in (Life.STARTING, Life.UP):
             desk.note((Kind.EXITED, {"inc": desk.fold.inc, "next": Life.RESTING}))

@@ -30,10 +30,9 @@ class Setup:
 
 @attrs.frozen
 class Ready:
-    """The handshake is finished. `session` is the id the CLI says it has, empty where it says none."""
+    """The handshake is finished."""
 
     version: str = ""
-    session: str = ""
 
 
 @attrs.frozen

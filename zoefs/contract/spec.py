@@ -27,6 +27,11 @@ class SpecError(ValueError):
         self.line = line
         self.syntax = syntax
 
+    @property
+    def placed(self) -> str:
+        """The sentence behind the line it is about."""
+        return f"spec line {self.line}: {self.sentence}" if self.line else f"spec: {self.sentence}"
+
 
 @attrs.frozen
 class Restart:

@@ -16,8 +16,6 @@ from zoefs.contract.refusal import Refusal
 from zoefs.contract.words import WAIT_SECONDS
 from zoefs.mount.view import View
 
-SPEC_MAX = 1 << 20
-
 
 class Handle:
     """An open file that can be neither read nor written. `view` is its agent; `counter` what poll(2) waits for."""

@@ -21,10 +21,10 @@ from zoefs.disk.files import pwrite_all, sync_dir
 _last = 0
 
 
-def next_stamp(at_least: int = 0) -> Stamp:
-    """A stamp greater than every one before it, and than `at_least`; close to the clock in nanoseconds."""
+def next_stamp() -> Stamp:
+    """A stamp greater than every one that this process made before; close to the clock in nanoseconds."""
     global _last
-    _last = max(time.time_ns(), _last + 1, at_least + 1)
+    _last = max(time.time_ns(), _last + 1)
     return stamp_of(_last)
 
 

@@ -208,8 +208,7 @@ class View:
         try:
             self.spec = effective(text, config)
         except SpecError as error:
-            where = f"spec line {error.line}" if error.line else "spec"
-            self.spec_error = f"{where}: {error.sentence}"
+            self.spec_error = error.placed
             self.spec = Spec(backend=self.fold.backend or DEFAULT_BACKEND)
 
     def _set_status(self) -> bool:
