@@ -107,9 +107,25 @@ def test_vim_writes_one_prompt(shared: Tree) -> None:
 
 @pytest.mark.skipif(shutil.which("vim") is None, reason="no vim here")
 def test_vim_itself(shared: Tree) -> None:
-    agent = fresh(shared)
-    shared.shell(f"vim -u NONE -es -c 'normal ityped' -c 'wq!' {agent.name}/in < /dev/null", check=False)
+    """It takes longer than the second by which vim tells that somebody else wrote its file; other agents go on."""
+    agent, other = fresh(shared), fresh(shared)
+    typing = f"vim -u NONE -es -c 'normal ityped' -c 'sleep 2100m' -c 'wq!' {agent.name}/in < /dev/null & "
+    talking = f"for i in 1 2 3 4 5 6 7 8 9; do echo $i > {other.name}/in; sleep 0.25; done; wait"
+    shared.shell(typing + talking)
     assert answers(shared, agent) == [b"typed\n"]
+
+
+def test_what_others_do_does_not_touch_in_or_spec(shared: Tree) -> None:
+    """An editor refuses to write a file that it believes somebody else wrote meanwhile."""
+    agent = fresh(shared)
+    before = [(agent / name).stat().st_mtime_ns for name in ("in", "spec")]
+    other = fresh(shared)
+    put(other / "in", b"x")
+    assert answers(shared, other) == [b"x"]
+    put(agent / "in", b"y")
+    assert answers(shared, agent) == [b"y"]
+    assert [(agent / name).stat().st_mtime_ns for name in ("in", "spec")] == before
+    assert (agent / "status").stat().st_mtime_ns > before[0]
 
 
 def test_tee_reaches_every_agent(shared: Tree, ground: Path) -> None:

@@ -81,6 +81,14 @@ def names(path: Path) -> list[str]:
         return []
 
 
+def modified(path: Path) -> int:
+    """When a file was last written, in nanoseconds since 1970; 0 where there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
 def size(path: Path) -> int:
     """The length of a file; 0 where there is none."""
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from zoefs.contract.events import utc
 from zoefs.contract.home import Home
 from zoefs.contract.words import LONGEST_STATUS
-from zoefs.disk.files import size
+from zoefs.disk.files import modified, size
 from zoefs.disk.lock import holder
 from zoefs.mount import readers
 from zoefs.mount.tree import FileRow, help_text
@@ -104,6 +104,16 @@ class Content:
                 return size(view.home.spec)
             case name:
                 return len(self.text(view, name))
+
+    def mtime(self, view: View, row: FileRow) -> int:
+        """When an agent's file last changed, in nanoseconds. An editor asks whether somebody else changed its file."""
+        match row.name:
+            case "in" | "ctl":
+                return view.made
+            case "spec":
+                return modified(view.home.spec)
+            case _:
+                return view.mtime
 
     def _out_size(self, view: View) -> int:
         with contextlib.ExitStack() as stack:

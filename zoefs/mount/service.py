@@ -100,12 +100,15 @@ class Service:
     def _refuse(self, view: View, number: int, sentence: str) -> None:
         """Note a refusal. The same one again within a second is not written again."""
         t = utc(time.time())
-        again = view.refusal == sentence and t[:19] == view.refusal_t[:19]
-        view.refusal, view.refusal_t = sentence, t
+        shown = view.refusal == sentence and view.refusal_t >= view.fold.error_t
+        again = shown and t[:19] == view.refusal_t[:19]
         if not again:
             name = errno.errorcode.get(number, str(number))
             with contextlib.suppress(OSError):
-                self._log.append(("refused", {"agent": view.name, "errno": name, "text": sentence}))
+                noted = self._log.append(("refused", {"agent": view.name, "errno": name, "text": sentence}))
+                t = noted[0].t  # a mount that starts anew says the same
+            view.refusal, view.refusal_t = sentence, t
+        view.mtime = time.time_ns()
 
     def _published(self, view: View, word: bool) -> None:
         self._mtime = time.time_ns()
@@ -182,12 +185,12 @@ class Service:
         """The names of an agent's files cannot change, and agents come and go through the mount only."""
         inode = agent_inode(view, index)
         if index == 0:
-            return Attributes(inode, stat.S_IFDIR | 0o755, 0, self._mtime, LONG, LONG, 3)
+            return Attributes(inode, stat.S_IFDIR | 0o755, 0, view.made, LONG, LONG, 3)
         row = BY_INDEX[index]
         if index == _INBOX:
-            return Attributes(inode, stat.S_IFDIR | row.mode, 0, self._mtime, 0.0, LONG, 2)
-        length = self._content.size(view, row)
-        return Attributes(inode, stat.S_IFREG | row.mode, length, self._mtime, row.attr_seconds, LONG)
+            return Attributes(inode, stat.S_IFDIR | row.mode, 0, view.mtime, 0.0, LONG, 2)
+        length, mtime = self._content.size(view, row), self._content.mtime(view, row)
+        return Attributes(inode, stat.S_IFREG | row.mode, length, mtime, row.attr_seconds, LONG)
 
     def _known_entry(self, inode: int) -> Entry:
         entry = self.entries.get(inode)
@@ -200,7 +203,7 @@ class Service:
             found = self._inboxes.path(entry.view, entry.name).stat()
             return Attributes(entry.inode, stat.S_IFREG | 0o600, found.st_size, found.st_mtime_ns)
         length = readers.receipt_size(entry.view, entry.name)
-        return Attributes(entry.inode, stat.S_IFREG | 0o600, length, self._mtime)
+        return Attributes(entry.inode, stat.S_IFREG | 0o600, length, entry.view.mtime)
 
     def listing(self, inode: int) -> Iterator[tuple[str, Make]]:
         """The names of a directory, each with how to get its attributes."""

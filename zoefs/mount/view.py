@@ -8,6 +8,7 @@ everything a waiter may read is in place before.
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,7 +45,8 @@ class Queued:
 
 class View:
     """See module. `number` makes its inode numbers; `refuse` notes a refusal in the mount's log; `published` is told
-    of each change, with whether the word is another."""
+    of each change, with whether the word is another. `made` and `mtime`: when the agent was made and last changed, in
+    nanoseconds since 1970."""
 
     def __init__(
         self,
@@ -60,6 +62,7 @@ class View:
         self.config = home.config
         self.journal = home.journal(agent.name)
         self.born = read_text(agent.born)
+        self.made = self.mtime = agent.born.stat().st_mtime_ns
         self._refuse = refuse
         self._published = published
         self._tail = Tail(home.journal(agent.name))
@@ -226,6 +229,7 @@ class View:
 
     def publish(self) -> None:
         """Compute the status after a change and wake whoever waits."""
+        self.mtime = time.time_ns()
         different = self._set_status()
         ended = self.fold.turn - self.fold.turn_open
         moment = (self.status, self.settled, ended)  # the same word after another turn is news to who slept through it
