@@ -1,35 +1,18 @@
-"""The fake Anthropic server: its script as pure tables, its wire manners over loopback."""
+"""The fake Anthropic server: its dialect as pure tables, its endpoints over loopback."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.fakes import anthropic
+from tests.fakes import anthropic_script, script
 from tests.fakes.anthropic import AnthropicFake, user_texts
-from tests.fakes.anthropic_script import (
-    Answer,
-    BadDirective,
-    Body,
-    Failure,
-    Script,
-    ToolCall,
-    answer,
-    error,
-    events,
-    message,
-    parse,
-)
+from tests.fakes.anthropic_script import error, events, message
+from tests.fakes.script import Answer, Body, Failure, ToolCall
 
 MODEL = "claude-fake-1"
 TOOLS = [{"name": "Bash"}]
@@ -55,6 +38,10 @@ def request(*contents: Any, tools: list[dict[str, Any]] = TOOLS, stream: bool = 
             messages.append({"role": "assistant", "content": [text("an answer")]})
         messages.append({"role": "user", "content": content})
     return {"model": MODEL, "max_tokens": 9, "messages": messages, "tools": tools, "stream": stream}
+
+
+def answer(body: Body, first_try: bool = True) -> Answer | Failure:
+    return script.answer(anthropic_script, body, first_try)
 
 
 def says(body: Body) -> str:
@@ -123,45 +110,6 @@ def test_tools_are_called_one_a_request_and_then_the_text_comes() -> None:
 def test_a_text_sent_into_a_tool_turn_takes_it_over() -> None:
     body = request("[[bash:a]][[bash:b]]", [result("ok"), text(STEERED)])
     assert says(body) == "echo#2: steer"
-
-
-SCRIPTS = {
-    "plain": Script(),
-    "[[slow:2.5]]": Script(slow_s=2.5),
-    "[[hang]]": Script(hang=True),
-    "[[error:529]]": Script(error=529),
-    "[[error1:401]]": Script(error_once=401),
-    "[[errmodel:529:a:b]]": Script(error_model=(529, "a:b")),
-    "[[usage:7,3]]": Script(usage=(7, 3)),
-}
-
-
-@pytest.mark.parametrize(("prompt", "script"), SCRIPTS.items())
-def test_directives(prompt: str, script: Script) -> None:
-    assert parse(prompt) == script
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        "[[bash:ls",
-        "[[bash:ls]",
-        "[[hang:1]]",
-        "[[slow]]",
-        "[[slow:-1]]",
-        "[[slow:nan]]",
-        "[[error:200]]",
-        "[[error1:many]]",
-        "[[errmodel:529]]",
-        "[[usage:1]]",
-        "[[tool:Write]]",
-        "[[tool:Write:[1]]]",
-        '[[tool:Write:{"a": 1]]',
-    ],
-)
-def test_a_misspelt_directive_is_loud(prompt: str) -> None:
-    with pytest.raises(BadDirective):
-        parse(prompt)
 
 
 def test_errors_come_before_all_else() -> None:
@@ -275,47 +223,3 @@ def test_one_connection_serves_all_endpoints(fake: AnthropicFake, client: httpx.
         missing = client.request(method, path)
         assert (missing.status_code, missing.json()["error"]["type"]) == (404, "not_found_error")
     assert len(fake.turns()) == turns
-
-
-def test_error_statuses(fake: AnthropicFake, client: httpx.Client) -> None:
-    overloaded = client.post(MESSAGES, json=request("[[error:529]]"))
-    assert (overloaded.status_code, overloaded.json()["error"]["message"]) == (529, "fake 529")
-    tries = [client.post(MESSAGES, json=request("[[error1:401]]")).status_code for _ in range(3)]
-    assert tries == [401, 200, 200]
-    assert client.post(MESSAGES, json=request("a", "b", "[[error1:401]]")).status_code == 401, "another turn"
-    session = {"x-claude-code-session-id": "other"}
-    assert client.post(MESSAGES, json=request("[[error1:401]]"), headers=session).status_code == 401, "another session"
-    misspelt = client.post(MESSAGES, json=request("[[slow:x]]"))
-    assert (misspelt.status_code, "[[slow]]" in misspelt.json()["error"]["message"]) == (400, True)
-    assert client.post(MESSAGES, content=b"{").status_code == 400
-    assert fake.requests()[-1]["body"] == "{"
-
-
-@pytest.mark.parametrize("prompt", ["[[hang]]", "[[slow:3600]]"])
-def test_a_client_that_leaves_ends_the_answer_and_is_logged(
-    fake: AnthropicFake, client: httpx.Client, prompt: str
-) -> None:
-    with client.stream("POST", MESSAGES, json=request(prompt)) as got:
-        assert next(got.iter_lines()) == "event: message_start"
-    n = fake.turns()[-1]["n"]
-    fake.until(lambda seen: n in seen.gone(), 10.0)
-
-
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_ends_every_answer_and_exits_cleanly(tmp_path: Path, stop: signal.Signals) -> None:
-    log = tmp_path / "log.jsonl"
-    command = [sys.executable, anthropic.__file__, "--log", str(log)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        assert server.stderr is not None
-        port = int(server.stdout.readline().removeprefix("PORT "))
-        idle = socket.create_connection(("127.0.0.1", port))
-        with idle, httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=10.0) as client:
-            with client.stream("POST", MESSAGES, json=request("[[hang]]")) as got:
-                lines = got.iter_lines()
-                assert next(lines) == "event: message_start"
-                os.kill(server.pid, stop)
-                assert [line for line in lines if line.startswith("event")] == []
-            assert idle.recv(1) == b""
-        assert (server.wait(10.0), server.stderr.read()) == (0, "")
-    assert [json.loads(line)["kind"] for line in log.read_text().splitlines()] == ["request"]
