@@ -54,9 +54,10 @@ class Agent(Desk):
         taken = self.orders_in(self.home.taken)
         self.ctl_orders = [o for o in taken if o.kind is OrderKind.CTL]
         for order in taken:
-            if order.kind in PROMPTS and order.id not in self.fold.ids:
+            if order.kind in PROMPTS and order.id not in self.fold.ids and not ctl.holds(self, order):
                 os.rename(self.home.taken / order.name, self.home.new / order.name)  # claimed, never noted: not given
         await starts.adopt(self)
+        ctl.take_up(self)
 
     async def look(self) -> View:
         if read_text(self.home.born) != self.born:
@@ -75,8 +76,11 @@ class Agent(Desk):
             deadline = seconds(f.spawned_t) + HANDSHAKE_SECONDS
         elif f.turn_open and self.spec.turn_timeout:
             deadline = seconds(f.given_t) + self.spec.turn_timeout
-        if running is not None and running.interrupting:
-            deadline = running.interrupting
+        if running is not None and (running.interrupting or running.compacting):
+            deadline = running.interrupting or running.compacting
+        ask_due = 0.0
+        if f.asks and self.spec.ask_timeout:
+            ask_due = seconds(next(iter(f.asks.values())).t) + self.spec.ask_timeout
         return View(
             life=f.life,
             transport=self.backend.transport,
@@ -88,6 +92,10 @@ class Agent(Desk):
             same_boot=f.given_boot == self.hub.boot,
             sent=running is not None and running.sent,
             stdin_torn=running is not None and running.adopted and f.stdin_open,
+            looks_up=self.backend.looks_up,
+            ask_due=ask_due,
+            compacting=running is not None and bool(running.compacting),
+            unable=running is not None and running.unable is not None,
             prompt=turns.find_given(self) if f.turn_open else Bytes.THERE,
             ending=self.ending.deadline if self.ending else 0.0,
             deadline=deadline,
@@ -129,5 +137,9 @@ class Agent(Desk):
                 endings.time_out(self)
             case Do.LOSE:
                 await turns.lose(self)
+            case Do.ANSWER:
+                ctl.answer_late(self)
+            case Do.ABANDON:
+                endings.begin(self, "unable")
             case _:
                 assert_never(act)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import assert_never
+from typing import Any, assert_never
 
-from supervisor import endings, starts, turns
+from supervisor import endings, starts, steering, turns
 from supervisor.decide import Line
 from supervisor.desk import INTERRUPT_ANSWER, Desk, Note
+from supervisor.running import Running
+from zoefs.contract.asks import Ask, Verdict, read_answers
 from zoefs.contract.events import Kind
 from zoefs.contract.home import PROMPTS, Order, OrderKind
 from zoefs.contract.lifecycle import Life
 from zoefs.contract.refusal import Refusal
-from zoefs.contract.verbs import parse_ctl
-from zoefs.contract.words import How, Verb
+from zoefs.contract.verbs import parse_ctl, split_ask
+from zoefs.contract.words import How, Reason, Verb
 from zoefs.disk.files import read
 
 
@@ -43,6 +45,22 @@ def next_line(desk: Desk, new: list[Order]) -> Line | None:
     return None
 
 
+def holds(desk: Desk, order: Order) -> bool:
+    """Whether this order is the text of a steer whose line is not done yet: it is its line's to move."""
+    return order.kind is OrderKind.STEER and any(
+        other.stamp == order.stamp and other.name not in desk.fold.orders_done for other in desk.ctl_orders
+    )
+
+
+def take_up(desk: Desk) -> None:
+    """Go on with the lines that an earlier supervisor began with the CLI that runs."""
+    running = desk.running
+    if running is None or running.ended:
+        return
+    lines = (next_line(desk, [order]) for order in list(desk.ctl_orders) if order.name in desk.fold.begun)
+    steering.take_up(desk, running, [line for line in lines if line is not None])
+
+
 async def obey(desk: Desk, line: Line) -> None:
     desk.claim(line.order)
     if line.order not in desk.ctl_orders:
@@ -59,20 +77,25 @@ async def obey(desk: Desk, line: Line) -> None:
             await stop(desk, line)
         case Verb.INTERRUPT:
             await interrupt(desk, line)
-        case Verb.ALLOW | Verb.DENY:
+        case Verb.ALLOW | Verb.ALLOW_ALWAYS | Verb.DENY:
             answer(desk, line)
-        case Verb.ALLOW_ALWAYS | Verb.STEER | Verb.COMPACT | Verb.RESET_BUDGET:
+        case Verb.STEER:
+            steering.steer(desk, line)
+        case Verb.COMPACT:
+            steering.compact(desk, line)
+        case Verb.RESET_BUDGET:
             desk.note(*desk.settled([line], ok=False, text=f"{verb}: a {desk.spec.backend} agent cannot"))
         case _:
             assert_never(verb)
 
 
-def _begin(desk: Desk, line: Line) -> None:
-    """The line is under way, and meant for the turn that is open now: noted, since a crash must not redirect it."""
-    if line.order.name not in desk.fold.begun:
-        fields = {"ctl": line.order.name, "verb": line.command.verb, "turn": desk.fold.turn}
-        desk.note((Kind.VERB_BEGUN, fields))
-    desk.pending.append(line)
+def started_anew(desk: Desk) -> Note:
+    """`restart` forgets the deaths, and a session whose record is gone."""
+    fields: dict[str, Any] = {"forget": True}
+    if desk.fold.reason == Reason.CONTEXT_LOST:
+        desk.home.session.unlink(missing_ok=True)
+        fields["renew"] = True
+    return Kind.STARTED, fields
 
 
 def start(desk: Desk, line: Line) -> None:
@@ -100,7 +123,7 @@ def _let_work(desk: Desk, line: Line, notes: list[Note]) -> None:
 async def stop(desk: Desk, line: Line) -> None:
     verb = line.command.verb
     if desk.running is not None and not desk.running.ended:
-        _begin(desk, line)
+        desk.begin(line)
         if desk.ending is None:
             endings.begin(desk, verb)
         else:  # only `kill` overtakes an ending that is under way
@@ -109,7 +132,7 @@ async def stop(desk: Desk, line: Line) -> None:
     if desk.fold.turn_open:
         await turns.end_turn(desk, How.INTERRUPTED, turns.partial(desk), f"{verb} by hand")
     if verb is Verb.RESTART:
-        _let_work(desk, line, [(Kind.STARTED, {"forget": True})])
+        _let_work(desk, line, [started_anew(desk)])
     else:
         overtaken = desk.settled(list(desk.pending), ok=False, text=f"overtaken by {verb}")
         desk.wanted = False
@@ -119,7 +142,7 @@ async def stop(desk: Desk, line: Line) -> None:
 async def interrupt(desk: Desk, line: Line) -> None:
     f, running = desk.fold, desk.running
     if running is not None and not running.ended and running.working and f.turn_open:
-        _begin(desk, line)
+        desk.begin(line)
         if desk.backend.transport == "turn":
             endings.begin(desk, "interrupt")
         else:
@@ -140,13 +163,34 @@ async def interrupt(desk: Desk, line: Line) -> None:
 
 
 def answer(desk: Desk, line: Line) -> None:
-    ask_id, why = [*line.command.argument.split(None, 1), ""][:2]
-    ask = desk.fold.asks.get(ask_id)
-    if ask is None or desk.running is None:
-        desk.note(*desk.settled([line], ok=False, text=f"no ask {ask_id} is pending any more"))
+    """The first answer wins. One that does not fit any more is told so."""
+    id, rest = split_ask(line.command)
+    ask, running = desk.fold.asks.get(id), desk.running
+    if ask is None or running is None:
+        desk.note(*desk.settled([line], ok=False, text=f"no ask {id} is pending any more"))
         return
-    allow = line.command.verb is Verb.ALLOW
-    desk.put(desk.running, desk.running.codec.answer(ask_id, ask.input, allow, why))
-    decision = "allow" if allow else "deny"
-    fields = {"ask": ask_id, "decision": decision, "why": why, "by": line.command.key or "client"}
-    desk.note((Kind.ANSWERED, fields), *desk.settled([line]))
+    verb = line.command.verb
+    try:
+        answers = read_answers(ask, rest) if verb is Verb.ALLOW else {}
+    except Refusal as refusal:
+        desk.note(*desk.settled([line], ok=False, text=refusal.sentence))
+        return
+    why = rest if verb is Verb.DENY else ""
+    verdict = Verdict(verb is not Verb.DENY, verb is Verb.ALLOW_ALWAYS, why, answers)
+    _answer(desk, running, ask, verdict, line.command.key or "client", [line])
+
+
+def answer_late(desk: Desk) -> None:
+    """Nobody answered the oldest ask in time: the spec's default does. A question cannot be allowed unanswered."""
+    ask, running = next(iter(desk.fold.asks.values())), desk.running
+    assert running is not None
+    allow = desk.spec.ask_default == "allow" and not ask.questions
+    why = "" if allow else f"nobody answered within {desk.spec.ask_timeout:g} s"
+    _answer(desk, running, ask, Verdict(allow, why=why), "ask_timeout", [])
+
+
+def _answer(desk: Desk, running: Running, ask: Ask, verdict: Verdict, by: str, lines: list[Line]) -> None:
+    desk.put(running, running.codec.answer(ask, verdict))
+    fields: dict[str, Any] = {"ask": ask.id, "decision": verdict.word, "why": verdict.why, "by": by}
+    fields |= {"answers": {key: list(picked) for key, picked in verdict.answers.items()}} if verdict.answers else {}
+    desk.note((Kind.ANSWERED, fields), *desk.settled(lines))

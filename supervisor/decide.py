@@ -43,7 +43,9 @@ class Bytes(Enum):
 class View:
     """What one look found. Times are seconds since 1970; `ending` is the deadline of an ending under way, else 0.
 
-    `slot`: a CLI may be started now. `room`: the disk can keep what a turn will say.
+    `slot`: a CLI may be started now. `room`: the disk can keep what a turn will say. `looks_up`: a later process can
+    tell whether the open turn's prompt had arrived. `ask_due`: when the oldest ask is answered for want of an answer.
+    `compacting`: it is shortening its history. `unable`: its handshake failed.
     """
 
     life: Life
@@ -56,6 +58,10 @@ class View:
     same_boot: bool = True
     sent: bool = False
     stdin_torn: bool = False
+    looks_up: bool = False
+    ask_due: float = 0.0
+    compacting: bool = False
+    unable: bool = False
     prompt: Bytes = Bytes.THERE
     ending: float = 0.0
     deadline: float = 0.0
@@ -82,6 +88,8 @@ class Do(Enum):
     WRITE = "write the open turn's prompt"
     TIME_OUT = "interrupt a turn that took too long"
     LOSE = "end the open turn as lost"
+    ANSWER = "answer an ask that nobody answered in time"
+    ABANDON = "end a process whose handshake failed"
 
 
 @attrs.frozen
@@ -138,16 +146,22 @@ def _with_process(view: View) -> Act | None:
         return Do.ESCALATE if view.now >= view.ending else None
     if view.rest:
         return Do.REST
+    if view.unable:
+        return Do.ABANDON
     if view.stdin_torn:
         return Do.REPLACE
     if view.line is not None and not _must_wait(view, view.line):
         return Obey(view.line)
     if view.deadline and view.now >= view.deadline:
         return Do.TIME_OUT
+    if view.ask_due and view.now >= view.ask_due:
+        return Do.ANSWER
     if view.life is Life.STARTING or view.transport == "turn":
         return None
     if view.turn_open:
         return None if view.sent else _with_bytes(view, Do.WRITE)
+    if view.compacting:
+        return None
     return Give(view.prompts[0]) if view.prompts and view.line is None and view.room else None
 
 
@@ -166,7 +180,7 @@ def _without_process(view: View) -> Act | None:
             if view.started or not view.same_boot:
                 return Do.LOSE
             return None if view.rest or not view.room else _with_bytes(view, Do.SPAWN)
-        if view.on_lost is OnLost.HOLD:
+        if view.on_lost is OnLost.HOLD and not view.looks_up:
             return Do.LOSE
     if view.rest or not view.slot or not view.room:
         return None
@@ -191,7 +205,7 @@ def _with_bytes(view: View, act: Do) -> Do | None:
 def wake_at(view: View) -> float:
     """When, at the latest, to look again though nothing was heard; 0 is never. Never in the past: `decide` acted."""
     if view.life in (Life.STARTING, Life.UP):
-        times = [view.ending] if view.ending else [view.deadline]
+        times = [view.ending] if view.ending else [view.deadline, view.ask_due]
     elif view.life is Life.BACKOFF and view.slot and not view.rest:
         times = [view.until]
     else:

@@ -171,6 +171,14 @@ class Desk:
             notes.append((Kind.PROMPT_SENT, {"id": self.fold.given, "inc": running.inc}))
         self.note(*notes)
 
+    def begin(self, line: Line, **more: Any) -> None:
+        """A line of ctl is under way, and meant for the turn that is open now: noted, since a crash must not redirect
+        it."""
+        if line.order.name not in self.fold.begun:
+            fields = {"ctl": line.order.name, "verb": line.command.verb, "turn": self.fold.turn, **more}
+            self.note((Kind.VERB_BEGUN, fields))
+        self.pending.append(line)
+
     def settled(self, lines: list[Line], ok: bool = True, text: str = "") -> list[Note]:
         """The notes that settle these lines of `ctl`; they are under way no longer."""
         notes: list[Note] = []

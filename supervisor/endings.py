@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from supervisor import hearing, process, turns
+from supervisor import hearing, process, steering, turns
 from supervisor.answers import write_answer
 from supervisor.backends import codec as told
 from supervisor.decide import Line
@@ -33,6 +33,7 @@ def begin(desk: Desk, why: str) -> None:
     steps = {
         "kill": ["kill"],
         "replace": ["kill"],
+        "unable": ["kill"],
         "handshake": ["kill"],
         "interrupt": ["term", "kill"],
     }.get(why, ["eof", "term", "kill"] if desk.backend.transport == "stream" else ["term", "kill"])
@@ -68,11 +69,13 @@ def escalate(desk: Desk) -> None:
 
 
 def time_out(desk: Desk) -> None:
-    """A handshake or an interrupt that got no answer, or a turn beyond its time."""
+    """A handshake, an interrupt or a shortening that got no answer, or a turn beyond its time."""
     running = desk.running
     assert running is not None
     if desk.fold.life is Life.STARTING:
         begin(desk, "handshake")
+    elif running.compacting:
+        begin(desk, "replace")
     elif running.interrupting or desk.backend.transport == "turn":
         running.timed_out = running.timed_out or not running.interrupting
         running.interrupting = 0.0
@@ -102,6 +105,7 @@ async def bury(desk: Desk) -> None:
             left = {mark for mark in left if lives(mark)}
             left |= process.kill_tree(desk.home, running.keeper, running.adopted)
     await hearing.drain(desk, running)
+    steering.let_go(desk)
     rc = process.exit_code(desk.home, running.inc)
     last_words = _tail(desk.home.err(running.inc))
     death = running.codec.death(rc if rc is not None else -1, last_words)
@@ -147,6 +151,9 @@ def what_follows(desk: Desk, why: str, rc: int | None, last_words: str, death: t
     """Where the agent stands after this exit."""
     if why in (Verb.STOP, Verb.KILL):
         return Next(Life.STOPPED)
+    unable = desk.running.unable if desk.running is not None else None
+    if unable is not None and unable.reason is not None:
+        return Next(Life.FAILED, reason=unable.reason, text=unable.text)
     if death.reason is not None:
         return Next(Life.FAILED, reason=death.reason, text=death.text)
     if why in ("rest", Verb.RESTART, "interrupt") or desk.backend.transport == "turn":
@@ -157,8 +164,9 @@ def what_follows(desk: Desk, why: str, rc: int | None, last_words: str, death: t
     if why == "replace" or (death.resume is not None and death.resume is not desk.running_resumed):
         return Next(Life.BACKOFF, until=now, text="started anew")
     lived = now - seconds(desk.fold.spawned_t)
-    what = "did not finish its handshake" if why == "handshake" else in_words(rc)
-    if line := _last_line(last_words):
+    what = "did not finish its handshake" if why in ("handshake", "unable") else in_words(rc)
+    line = unable.text if unable is not None else _last_line(last_words)
+    if line:
         what = f"{what} ({line})"
     return after_death(desk.spec.restart, desk.home.name, desk.fold.deaths, lived, now, what)
 
@@ -171,7 +179,8 @@ def fate_of_cut_turn(desk: Desk, why: str, rc: int | None, after: Next) -> How |
         if why or rc is None or rc > 128:
             return How.LOST
         return How.DONE if rc == 0 else How.FAILED
-    if desk.on_lost is OnLost.CONTINUE and after.life in (Life.BACKOFF, Life.RESTING):
+    goes_on = desk.on_lost is OnLost.CONTINUE or desk.backend.looks_up or why == "replace"
+    if goes_on and after.life in (Life.BACKOFF, Life.RESTING):
         return None
     return How.LOST
 

@@ -19,7 +19,7 @@ from zoefs.contract.spec import Spec
 PASSED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "TMPDIR")
 """Variables that every CLI gets where the supervisor has them. Everything else must be named in the spec."""
 ENV_FILE_MAX = 1 << 17
-_BINARIES = {"claude": ("ZOEFS_CLAUDE", "claude")}
+_BINARIES = {"claude": ("ZOEFS_CLAUDE", "claude"), "codex": ("ZOEFS_CODEX", "codex")}
 
 
 def _read_regular(path: Path) -> str:

@@ -17,6 +17,6 @@ RECORDS: dict[str, Callable[[Mapping[str, str], str], bool]] = {"claude": _claud
 
 
 def has_record(backend: str, env: Mapping[str, str], session: str) -> bool:
-    """Whether the CLI can resume `session`; False for a backend that keeps none."""
+    """Whether the CLI can resume `session`, as far as it shows from outside; False for a backend that keeps none."""
     look = RECORDS.get(backend)
     return look is not None and bool(session) and look(env, session)

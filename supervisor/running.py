@@ -2,6 +2,7 @@
 
 `sent`: the open turn's prompt was put on this process's stdin. `working`: it may be working on the open turn, since
 it was sent or is being continued. `interrupting`: when an interrupt that was sent must have been answered, else 0.
+`compacting`: until when its history may be being shortened, else 0. `unable`: what it said when its handshake failed.
 
 Nothing here decides. Reading never loses a byte: the raw file is the truth and `offset` counts whole lines of it.
 Writing never waits: what the FIFO does not take now stays in the outbox.
@@ -17,10 +18,14 @@ import attrs
 import trio
 
 from supervisor.backends import Codec
+from supervisor.backends.codec import Unable
 from zoefs.contract.home import AgentHome
 from zoefs.disk.process import Mark
 
 _CHUNK = 1 << 18
+DELTA_SECONDS = 1.0
+DELTA_MAX = 1 << 14
+"""How long, and for how many characters, the bits of a piece are collected before they are noted as one."""
 
 
 @attrs.define
@@ -40,6 +45,11 @@ class Running:
     timed_out: bool = False
     watched: bool = False
     interrupting: float = 0.0
+    compacting: float = 0.0
+    unable: Unable | None = None
+    _delta: list[str] = attrs.Factory(list)
+    _delta_size: int = 0
+    _delta_since: float = 0.0
     _rest: bytes = b""
     _outbox: bytearray = attrs.Factory(bytearray)
     _fifo: int | None = None
@@ -63,6 +73,21 @@ class Running:
                 self._rest = rest
         finally:
             os.close(fd)
+
+    def coalesce(self, text: str, now: float) -> str | None:
+        """Collect what the model is saying; the text to be noted, once it is enough or has waited DELTA_SECONDS."""
+        self._delta.append(text)
+        self._delta_size += len(text)
+        self._delta_since = self._delta_since or now
+        if self._delta_size < DELTA_MAX and now < self._delta_since + DELTA_SECONDS:
+            return None
+        whole = "".join(self._delta)
+        self.said_whole(now)
+        return whole
+
+    def said_whole(self, now: float) -> None:
+        """What was collected is noted, or the whole piece is: forget it."""
+        self._delta, self._delta_size, self._delta_since = [], 0, now
 
     def put(self, data: bytes) -> None:
         """Add bytes for stdin."""

@@ -15,12 +15,12 @@ from supervisor.backends import CODECS, Setup
 from supervisor.backends import codec as told
 from supervisor.desk import Desk
 from supervisor.environment import build, find_binary
-from supervisor.records import has_record
+from supervisor.records import RECORDS, has_record
 from supervisor.running import Running
 from zoefs.contract.events import Kind
 from zoefs.contract.lifecycle import Life
 from zoefs.contract.refusal import Refusal
-from zoefs.contract.words import OnLost, Reason, Verb
+from zoefs.contract.words import AgentName, Reason, Verb
 from zoefs.disk.files import read_text, replace
 from zoefs.disk.lock import try_lock
 from zoefs.disk.process import Mark
@@ -46,7 +46,7 @@ async def adopt(desk: Desk) -> None:
         keeper = mark.keeper if mark and mark.inc == desk.fold.inc else Mark(0, 0)
         if desk.fold.backend in CODECS:  # what runs was started by the spec of then
             desk.spec = attrs.evolve(desk.spec, backend=desk.fold.backend)
-        running = run(desk, desk.fold.inc, keeper, make_codec(desk, "", resume=True), adopted=True)
+        running = run(desk, desk.fold.inc, keeper, make_codec(desk, desk.fold.inc, "", resume=True), adopted=True)
         if desk.fold.life is Life.STARTING and not running.ended:
             running.put(running.codec.hello())
 
@@ -90,6 +90,8 @@ def find_obstacle(desk: Desk) -> dict[str, str] | None:
     """Why the CLI cannot be started, as the fields of `failed`; None where it can."""
     if desk.spec_error:
         return {"reason": Reason.CONFIG, "text": desk.spec_error}
+    if desk.spec.fork and not desk.fold.standing and not desk.fold.former_session and not fork_of(desk):
+        return {"reason": Reason.CONFIG, "text": f"fork: no agent {desk.spec.fork} that has a session"}
     cwd = cwd_of(desk)
     if not cwd.is_dir():
         return {"reason": Reason.CWD_MISSING, "text": f"cwd {cwd} is no directory; make it, then `restart`"}
@@ -104,7 +106,14 @@ def find_obstacle(desk: Desk) -> dict[str, str] | None:
     return None
 
 
-def make_codec(desk: Desk, binary: str, resume: bool) -> told.Codec:
+def fork_of(desk: Desk) -> str:
+    """The session that this agent's own is to begin from a copy of; empty where it is to begin from none."""
+    if not desk.spec.fork or desk.fold.former_session:
+        return ""
+    return read_text(desk.hub.home.agent(AgentName(desk.spec.fork)).session)
+
+
+def make_codec(desk: Desk, inc: int, binary: str, resume: bool) -> told.Codec:
     """The codec of one incarnation; one that is only adopted needs no `binary`."""
     spec = desk.spec
     setup = Setup(
@@ -112,9 +121,14 @@ def make_codec(desk: Desk, binary: str, resume: bool) -> told.Codec:
         session=desk.fold.session,
         spec=spec,
         binary=binary,
+        inc=inc,
         resume=resume,
-        continuing=desk.fold.turn_open and desk.on_lost is OnLost.CONTINUE,
+        fork=fork_of(desk),
+        lasting=desk.fold.standing == "done" or (desk.backend.looks_up and bool(desk.fold.standing)),
+        continuing=desk.fold.turn_open,
         turn=desk.fold.turn,
+        cwd=str(cwd_of(desk)),
+        model=desk.fold.model,
     )
     return CODECS[spec.backend](setup)
 
@@ -150,7 +164,7 @@ async def _spawn(desk: Desk) -> bool:
     try:
         if os.fstat(lock).st_ino != os.stat(desk.home.lock).st_ino or read_text(desk.home.born) != desk.born:
             return False
-        if not desk.fold.session:
+        if not desk.fold.session and desk.backend.chooses:
             session = str(uuid.uuid4())
             await trio.to_thread.run_sync(replace, desk.home.session, session.encode() + b"\n")
             await desk.note_lasting((Kind.SESSION, {"id": session, "how": "chosen"}))
@@ -160,10 +174,15 @@ async def _spawn(desk: Desk) -> bool:
         resume = desk.resume
         if resume is None:
             resume = has_record(desk.spec.backend, env, desk.fold.session)
+        if not resume and desk.spec.backend in RECORDS and desk.fold.standing == "done":
+            desk.note((Kind.FAILED, {"reason": Reason.CONTEXT_LOST, "text": _no_record(desk)}))
+            return False
         desk.resume = None
         desk.running_resumed = resume
         binary = find_binary(desk.spec, desk.hub.env, env.get("PATH", ""), cwd_of(desk)) or desk.spec.backend
-        codec = make_codec(desk, binary, resume)
+        codec = make_codec(desk, inc, binary, resume)
+        if desk.fold.turn_open and desk.backend.looks_up:
+            codec.expect(desk.message_id(desk.fold.given))
         env |= codec.environment()
         prompt = desk.home.taken / desk.fold.given_order if turn else None
         boot = desk.hub.boot
@@ -183,6 +202,13 @@ async def _spawn(desk: Desk) -> bool:
     if not turn:
         desk.put(running, codec.hello())
     return True
+
+
+def _no_record(desk: Desk) -> str:
+    return (
+        f"{desk.spec.backend} has no record of session {desk.fold.session} any more; `restart` begins a new one, and "
+        "this one's id is kept in stat"
+    )
 
 
 def note_spawned(desk: Desk, inc: int, keeper: Mark, adopted: bool) -> None:

@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from supervisor import starts
+from supervisor import starts, steering
 from supervisor.answers import Answer, add_to_chat, as_file, length, write_answer
 from supervisor.backends import codec as told
 from supervisor.decide import Bytes, Line
 from supervisor.desk import PIPE_BUF, Desk, Note
+from supervisor.pricing import price
 from supervisor.running import Running
 from zoefs.contract.events import Kind, utc
-from zoefs.contract.home import PROMPTS, Order, OrderKind, parse_stage
+from zoefs.contract.home import PROMPTS, STEER_QUEUED, Order, OrderKind, parse_stage
 from zoefs.contract.lifecycle import Life
 from zoefs.contract.words import How, Verb
 from zoefs.disk.files import names, read, size
@@ -44,6 +45,8 @@ async def give(desk: Desk, order: Order) -> None:
     }
     if order.kind is OrderKind.RECOVERED:
         fields["note"] = "recovered"
+    if order.kind is OrderKind.STEER:
+        fields["note"] = STEER_QUEUED
     home, end, now = desk.home, desk.fold.chat_end, utc(time.time())
 
     def show() -> None:
@@ -120,14 +123,15 @@ async def turn_told(desk: Desk, running: Running, end: told.TurnEnd, raw_end: in
         data = read(desk.home.turn(desk.fold.turn)) or b""
     else:
         data = as_file(end.text)
-    running.interrupting, running.working, running.sent = 0.0, False, False
+    then = steering.goes_on(desk, end.goes_on, running.inc) if end.goes_on else []
+    running.interrupting = 0.0
+    running.working = running.sent = bool(then)
     also = [line for line in desk.pending if line.command.verb is Verb.INTERRUPT]
-    spent = {"cost_usd": end.cost_usd, "tokens_in": end.tokens_in, "tokens_out": end.tokens_out}
-    fields = {"inc": running.inc, "raw_end": raw_end, **spent}
+    fields = {"inc": running.inc, "raw_end": raw_end, **price(end.spent).encode()}
     said = "took longer than turn_timeout" if running.timed_out else end.reason
     reason = f"turn {desk.fold.turn}: {said}" if said else ""
     running.timed_out = False
-    await end_turn(desk, end.how, data, reason, also, fields=fields)
+    await end_turn(desk, end.how, data, reason, also, then, fields)
 
 
 async def end_turn(

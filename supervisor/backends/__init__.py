@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from supervisor.backends.claude import ClaudeCodec
 from supervisor.backends.codec import Codec, Setup
+from supervisor.backends.codex import CodexCodec
 from supervisor.backends.exec import ExecCodec
 
-CODECS: dict[str, Callable[[Setup], Codec]] = {"claude": ClaudeCodec, "exec": ExecCodec}
+CODECS: dict[str, Callable[[Setup], Codec]] = {"claude": ClaudeCodec, "codex": CodexCodec, "exec": ExecCodec}
 
 __all__ = ["CODECS", "Codec", "Setup"]

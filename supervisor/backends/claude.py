@@ -3,13 +3,14 @@
 Theory. We choose the session id. A prompt carries our own uuid, and the CLI never runs one uuid twice, not even in
 a later process: so after a crash the turn is continued by resuming (which reruns a turn that was cut) and sending
 the same uuid again (which is absorbed, or runs if it never arrived). How a turn ended is said by `terminal_reason`,
-then `is_error`, never by `subtype`. One prompt is given at a time, so a `result` ends the open turn.
+then `is_error`, never by `subtype`. One prompt is given at a time, so a `result` ends the open turn. A steer is one
+more user message: told `completed` before the `result`, it became part of the turn; still queued at the `result`, it
+is what the CLI runs next.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,32 +18,54 @@ from supervisor.backends.codec import (
     Accepted,
     Asked,
     AskGone,
+    Capable,
+    Compacted,
     Death,
     Decoded,
+    Delta,
     Ready,
     Retry,
     SessionChanged,
     Setup,
+    Spent,
+    Steered,
     Text,
     Tool,
     ToolResult,
     TurnEnd,
+    Unknown,
     Unreadable,
+    Unserved,
+    amount,
+    encode_line,
+    whole,
 )
+from zoefs.contract.asks import Ask, Question, Verdict
 from zoefs.contract.words import How, Reason
 
 _PERMISSION = {"": "default", "ask": "default", "allow": "bypassPermissions", "deny": "dontAsk"}
 _ENDED = {"completed": How.DONE, "aborted_streaming": How.INTERRUPTED, "aborted_tools": How.INTERRUPTED}
 _SYNTHETIC = "<synthetic>"
+_STEERABLE = "msg_lifecycle_v1"
+"""The capability without which nobody learns what became of a second message."""
+_IGNORED = frozenset({"keep_alive", "rate_limit_event", "tool_progress", "auth_status", "tool_use_summary"})
+_IGNORED_SYSTEM_TYPES = frozenset(
+    f"system/{word}" for word in "status model_fallback permission_denied compact_boundary hook_started".split()
+)
 
 
 class ClaudeCodec:
-    """See module. State: what the open turn said, and the cost that this process reported so far."""
+    """See module. State: what the open turn said, the steers that are under way (message to id), and the cost that
+    this process reported so far."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._said: list[str] = []
-        self._delta = ""
+        self._delta: list[str] = []
+        self._steers: dict[str, str] = {}
+        self._compacting = ""
+        self._words: tuple[str, ...] = ()
+        self._unknown: set[str] = set()
         self._cost = 0.0
         self._running = False
         self._open = ""
@@ -54,7 +77,10 @@ class ClaudeCodec:
         spec = self._setup.spec
         words = [self._setup.binary, "-p", "--input-format", "stream-json", "--output-format", "stream-json"]
         words += ["--verbose", "--include-partial-messages", "--permission-prompt-tool", "stdio"]
-        words += ["--resume" if self._setup.resume else "--session-id", self._setup.session]
+        if self._setup.fork and not self._setup.resume:
+            words += ["--resume", self._setup.fork, "--fork-session", "--session-id", self._setup.session]
+        else:
+            words += ["--resume" if self._setup.resume else "--session-id", self._setup.session]
         words += ["--permission-mode", _PERMISSION.get(spec.permission, spec.permission)]
         words += ["--model", spec.model] if spec.model else []
         words += ["--append-system-prompt", spec.prompt] if spec.prompt else []
@@ -74,31 +100,52 @@ class ClaudeCodec:
 
     def hello(self) -> bytes:
         """The handshake request; nothing is printed before it."""
-        return _line({"type": "control_request", "request_id": "init", "request": {"subtype": "initialize"}})
+        return encode_line({"type": "control_request", "request_id": "init", "request": {"subtype": "initialize"}})
 
     def prompt(self, message: str, text: str) -> bytes:
         """One user message under `message`, a uuid."""
         self.expect(message)
-        return _line({"type": "user", "uuid": message, "message": {"role": "user", "content": text}})
+        return _user(message, text)
 
     def expect(self, message: str) -> None:
         """The open turn is this message's: it was written by us or by a supervisor before us."""
         self._open = message
 
     def interrupt(self) -> bytes:
-        """Cut the running turn; harmless when none runs."""
-        return _line({"type": "control_request", "request_id": "interrupt", "request": {"subtype": "interrupt"}})
+        """Cut the running turn; harmless when none runs. A steer that was not taken runs next."""
+        return encode_line({"type": "control_request", "request_id": "interrupt", "request": {"subtype": "interrupt"}})
 
-    def answer(self, ask: str, input: Any, allow: bool, why: str) -> bytes:
-        """Allow sends the input back unchanged; deny tells the model why and the turn goes on."""
-        body: dict[str, Any] = (
-            {"behavior": "allow", "updatedInput": input}
-            if allow
-            else {"behavior": "deny", "message": why or "denied", "interrupt": False}
+    def answer(self, ask: Ask, verdict: Verdict) -> bytes:
+        """Allow sends the input back, with answers where it asked; deny tells the model why and the turn goes on."""
+        body: dict[str, Any] = {"behavior": "deny", "message": verdict.why or "denied", "interrupt": False}
+        if verdict.allow:
+            body = {"behavior": "allow", "updatedInput": ask.input}
+            if verdict.answers and isinstance(ask.input, dict):
+                told = {key: ", ".join(picked) for key, picked in verdict.answers.items()}
+                body["updatedInput"] = {**ask.input, "answers": told}
+            if verdict.always and isinstance(ask.rule, list):
+                body["updatedPermissions"] = ask.rule
+        return encode_line(
+            {"type": "control_response", "response": {"subtype": "success", "request_id": ask.id, "response": body}}
         )
-        return _line(
-            {"type": "control_response", "response": {"subtype": "success", "request_id": ask, "response": body}}
-        )
+
+    def steer(self, id: str, message: str, text: str) -> bytes:
+        """One more user message, where the CLI tells what becomes of it."""
+        return self.expect_steer(id, message, text) if _STEERABLE in self._words else b""
+
+    def expect_steer(self, id: str, message: str, text: str) -> bytes:
+        """The same message again is not run again."""
+        self._steers[message] = id
+        return _user(message, text)
+
+    def compact(self, message: str) -> bytes:
+        """The CLI's own command, as a message."""
+        return self.expect_compact(message)
+
+    def expect_compact(self, message: str) -> bytes:
+        """The same message again is not run again."""
+        self._compacting = message
+        return _user(message, "/compact")
 
     def take(self) -> bytes:
         """Refusals of requests that we do not serve."""
@@ -107,7 +154,8 @@ class ClaudeCodec:
 
     def partial(self) -> str:
         """Everything the model said in the open turn, a finished piece a paragraph."""
-        return "\n\n".join([*self._said, *([self._delta] if self._delta else [])])
+        delta = "".join(self._delta)
+        return "\n\n".join([*self._said, *([delta] if delta else [])])
 
     def decode(self, line: bytes) -> list[Decoded]:
         """One line of stdout. Unknown types are nothing; what is no JSON object is Unreadable."""
@@ -131,13 +179,8 @@ class ClaudeCodec:
                 return self._system(value)
             case "command_lifecycle":
                 return self._lifecycle(value)
-            case "stream_event" if main:
-                delta = value["event"].get("delta") or {}
-                if value["event"].get("type") == "message_start":
-                    self._delta = ""
-                if delta.get("type") == "text_delta":
-                    self._delta += str(delta["text"])
-                return []
+            case "stream_event":
+                return self._stream(value["event"]) if main else []
             case "assistant":
                 return self._assistant(value["message"], main)
             case "user":
@@ -148,8 +191,25 @@ class ClaudeCodec:
                 return [AskGone(value["request_id"])]
             case "result":
                 return self._result(value)
-            case _:
-                return []
+            case type:
+                return self._not_known(str(type), value, _IGNORED)
+
+    def _not_known(self, type: str, value: dict[str, Any], ignored: frozenset[str]) -> list[Decoded]:
+        """Told once a process: what a newer CLI says must be seen, and must not fill the journal."""
+        if type in ignored or type in self._unknown or len(self._unknown) >= 100:
+            return []
+        self._unknown.add(type)
+        return [Unknown(type, json.dumps(value)[:400])]
+
+    def _stream(self, event: dict[str, Any]) -> list[Decoded]:
+        if event.get("type") == "message_start":
+            self._delta = []
+        delta = event.get("delta") or {}
+        if delta.get("type") != "text_delta":
+            return []
+        text = str(delta["text"])
+        self._delta.append(text)
+        return [Delta(text)]
 
     def _control_response(self, response: dict[str, Any]) -> list[Decoded]:
         if response.get("request_id") == "init":
@@ -160,10 +220,7 @@ class ClaudeCodec:
     def _system(self, value: dict[str, Any]) -> list[Decoded]:
         match value.get("subtype"):
             case "init":
-                told = value.get("session_id")
-                if isinstance(told, str) and told and told != self._setup.session:
-                    return [SessionChanged(told)]
-                return []
+                return self._init(value)
             case "session_state_changed":
                 self._running = value.get("state") != "idle"
                 if not self._running and self._absorbed:
@@ -172,15 +229,32 @@ class ClaudeCodec:
             case "api_retry":
                 status, attempt, delay = (value.get(key) or 0 for key in ("error_status", "attempt", "retry_delay_ms"))
                 return [Retry(int(status), int(attempt), int(delay))]
-            case _:
-                return []
+            case subtype:
+                return self._not_known(f"system/{subtype}", value, _IGNORED_SYSTEM_TYPES)
+
+    def _init(self, value: dict[str, Any]) -> list[Decoded]:
+        found: list[Decoded] = []
+        session, words = value.get("session_id"), value.get("capabilities")
+        if isinstance(session, str) and session and session != self._setup.session:
+            found.append(SessionChanged(session))
+        told = tuple(sorted(str(word) for word in words)) if isinstance(words, list) else ()
+        if told != self._words:
+            self._words = told
+            found.append(Capable(told))
+        return found
 
     def _lifecycle(self, value: dict[str, Any]) -> list[Decoded]:
         """`completed` of the open turn before its `result`: an earlier process finished that uuid, or it runs on."""
-        message = str(value.get("command_uuid", ""))
-        match value.get("state"):
+        message, state = str(value.get("command_uuid", "")), value.get("state")
+        if message in self._steers and state in ("completed", "cancelled"):
+            ok = state == "completed"
+            return [Steered(self._steers.pop(message), ok, "" if ok else "the turn was interrupted")]
+        match state:
             case "queued" | "started":
                 return [Accepted(message)]
+            case "completed" if message and message == self._compacting:
+                self._compacting = ""
+                return [Compacted(True)]
             case "completed" if message == self._open:
                 if self._running:
                     self._absorbed = True
@@ -198,7 +272,7 @@ class ClaudeCodec:
                 case "text" if main:
                     text = str(block["text"])
                     self._said.append(text)
-                    self._delta = ""
+                    self._delta = []
                     found.append(Text(text))
                 case "tool_use":
                     found.append(Tool(block["id"], block["name"], block.get("input")))
@@ -217,10 +291,13 @@ class ClaudeCodec:
 
     def _control_request(self, id: str, request: dict[str, Any]) -> list[Decoded]:
         if request.get("subtype") == "can_use_tool":
-            return [Asked(id, str(request.get("tool_name", "")), request.get("input"))]
+            rules = _rules(request.get("permission_suggestions"))
+            tool, input = str(request.get("tool_name", "")), request.get("input")
+            questions = _questions(input) if tool == "AskUserQuestion" else ()
+            return [Asked(Ask(id, tool, input, questions=questions, rule=rules or None))]
         error = {"subtype": "error", "request_id": id, "error": "not supported"}
-        self._replies += _line({"type": "control_response", "response": error})
-        return []
+        self._replies += encode_line({"type": "control_response", "response": error})
+        return [Unserved(str(request.get("subtype")))]
 
     def _result(self, value: dict[str, Any]) -> list[Decoded]:
         terminal = value.get("terminal_reason")
@@ -230,31 +307,41 @@ class ClaudeCodec:
         how = _ENDED.get(str(terminal), How.FAILED if terminal or error else How.DONE)
         if how is How.DONE and error:
             how = How.FAILED
+        reason = "" if how is How.DONE else _why(value, str(terminal or "error"))
+        if self._compacting and not self._open:
+            self._compacting = ""
+            return [Compacted(how is How.DONE, reason, self._spent(value))]
         text = value.get("result")
         if how is not How.DONE or not isinstance(text, str):
             text = self.partial()
-        reason = "" if how is How.DONE else _why(value, str(terminal or "error"))
-        return [self._end(how, text, reason, value)]
+        within = value.get("user_message_uuids")
+        taken = [message for message in self._steers if isinstance(within, list) and message in within]
+        found: list[Decoded] = [Steered(self._steers.pop(message), True) for message in taken]
+        return [*found, self._end(how, text, reason, value)]
 
     def _end(self, how: How, text: str | None, reason: str = "", value: dict[str, Any] | None = None) -> TurnEnd:
-        told = value or {}
-        cost = self._spent(told)
-        usage = told.get("usage")
-        usage = usage if isinstance(usage, dict) else {}
-        tokens_in = sum(
-            _whole(usage.get(key)) for key in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-        )
-        self._said, self._delta, self._absorbed, self._open = [], "", False, ""
-        return TurnEnd(how, text, reason, cost, tokens_in, _whole(usage.get("output_tokens")))
+        spent = self._spent(value or {})
+        self._said, self._delta, self._absorbed, self._open = [], [], False, ""
+        goes_on = ""
+        if self._steers:  # what is queued still runs next, oldest first
+            self._open = next(iter(self._steers))
+            goes_on = self._steers.pop(self._open)
+        return TurnEnd(how, text, reason, spent, goes_on)
 
-    def _spent(self, value: dict[str, Any]) -> float:
-        """USD of this turn: what it says since the last result, else the growth of this process's total."""
+    def _spent(self, value: dict[str, Any]) -> Spent:
+        """What this turn cost, in USD and tokens: what it says since the last result, else the growth of this
+        process's total."""
+        usage = value.get("usage")
+        usage = usage if isinstance(usage, dict) else {}
+        fresh, written, cached = (
+            whole(usage.get(key)) for key in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+        )
         since = value.get("model_usage_since_last_result")
-        total = _amount(value.get("total_cost_usd"))
-        growth, self._cost = max(0.0, total - self._cost), max(total, self._cost)
+        total = amount(value.get("total_cost_usd"))
+        usd, self._cost = max(0.0, total - self._cost), max(total, self._cost)
         if isinstance(since, dict):
-            return sum(_amount(model.get("costUSD")) for model in since.values() if isinstance(model, dict))
-        return growth
+            usd = sum(amount(model.get("costUSD")) for model in since.values() if isinstance(model, dict))
+        return Spent(usd, fresh + written + cached, cached, whole(usage.get("output_tokens")))
 
     def death(self, rc: int, last_words: str) -> Death:
         """The stderr lines that ask for another way of starting, or that say it is of no use."""
@@ -267,18 +354,26 @@ class ClaudeCodec:
         return Death()
 
 
-def _amount(value: Any) -> float:
-    """A finite number that is not negative; 0.0 for anything else: a wrong figure must not keep a turn open."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return 0.0
-    try:
-        return float(value) if math.isfinite(value) and value >= 0 else 0.0
-    except OverflowError:
-        return 0.0
+def _user(message: str, text: str) -> bytes:
+    return encode_line({"type": "user", "uuid": message, "message": {"role": "user", "content": text}})
 
 
-def _whole(value: Any) -> int:
-    return int(_amount(value))
+def _rules(suggestions: Any) -> list[Any]:
+    """Of what the CLI suggests, the rules for others like this ask: a change of mode would grant more than that."""
+    rules = suggestions if isinstance(suggestions, list) else []
+    return [rule for rule in rules if isinstance(rule, dict) and rule.get("type") in ("addRules", "addDirectories")]
+
+
+def _questions(input: Any) -> tuple[Question, ...]:
+    """What AskUserQuestion asks; the CLI knows each question by its text."""
+    asked = input.get("questions") if isinstance(input, dict) else None
+    found = []
+    for one in asked if isinstance(asked, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("question"), str):
+            options = one.get("options")
+            labels = [str(option.get("label", "")) for option in options] if isinstance(options, list) else []
+            found.append(Question(one["question"], one["question"], tuple(labels), one.get("multiSelect") is True))
+    return tuple(found)
 
 
 def _config_error(last_words: str) -> str:
@@ -301,7 +396,3 @@ def _plain(content: Any) -> str:
         return content
     blocks = content if isinstance(content, list) else []
     return "".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))
-
-
-def _line(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"

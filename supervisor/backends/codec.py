@@ -6,33 +6,48 @@ serve) is given by `take`.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 import attrs
 
+from zoefs.contract.asks import Ask, Verdict
 from zoefs.contract.spec import Spec
 from zoefs.contract.words import How, Reason
 
 
 @attrs.frozen
 class Setup:
-    """What a codec is made from, for one incarnation. `resume`: the CLI has a record of this session."""
+    """What a codec is made from, for one incarnation, numbered `inc`.
+
+    `session` is empty before the CLI told one. `resume`: the CLI is believed to have a record of it. `fork`: the
+    session to begin from a copy of, while this agent's own has no record. `lasting`: a turn of this session has ended,
+    so that a session without a record is a loss. `continuing`: a cut turn is to be gone on with. `model`: the one
+    that an earlier handshake told.
+    """
 
     name: str
     session: str
     spec: Spec
     binary: str
+    inc: int = 1
     resume: bool = False
+    fork: str = ""
+    lasting: bool = False
     continuing: bool = False
     turn: int = 0
+    cwd: str = ""
+    model: str = ""
 
 
 @attrs.frozen
 class Ready:
-    """The handshake is finished."""
+    """The handshake is finished. `model`: the one that is used, where the CLI tells it."""
 
     version: str = ""
+    model: str = ""
 
 
 @attrs.frozen
@@ -75,12 +90,17 @@ class ToolResult:
 
 
 @attrs.frozen
+class Delta:
+    """A bit more of the piece that the model is saying; the whole piece follows as Text."""
+
+    text: str
+
+
+@attrs.frozen
 class Asked:
     """The CLI waits for an answer."""
 
-    ask: str
-    tool: str
-    input: Any
+    ask: Ask
 
 
 @attrs.frozen
@@ -91,18 +111,78 @@ class AskGone:
 
 
 @attrs.frozen
+class Spent:
+    """What something cost. `usd` is None where the CLI tells tokens only. `tokens_in` includes `tokens_cached`."""
+
+    usd: float | None = 0.0
+    tokens_in: int = 0
+    tokens_cached: int = 0
+    tokens_out: int = 0
+    model: str = ""
+
+
+@attrs.frozen
 class TurnEnd:
     """The turn is over. `text`: the whole answer, None where the CLI says that it gave it before.
 
-    `cost_usd` and tokens are this turn's own. `reason`: why, for a turn that is not `done`.
+    `spent` is this turn's own. `reason`: why, for a turn that is not `done`. `goes_on`: the id of a steer that came
+    too late for this turn and that the CLI takes up now as a turn of its own; empty where there is none.
     """
 
     how: How
     text: str | None
     reason: str = ""
-    cost_usd: float = 0.0
-    tokens_in: int = 0
-    tokens_out: int = 0
+    spent: Spent = Spent()
+    goes_on: str = ""
+
+
+@attrs.frozen
+class Steered:
+    """What became of a steer: it is part of the running turn, or (`ok` false) it is not, and why."""
+
+    id: str
+    ok: bool
+    text: str = ""
+
+
+@attrs.frozen
+class Compacted:
+    """The CLI shortened its history, or (`ok` false) did not, and why."""
+
+    ok: bool
+    text: str = ""
+    spent: Spent = Spent()
+
+
+@attrs.frozen
+class Unable:
+    """The handshake failed. `reason`: why nobody need try again, CONTEXT_LOST where the CLI has no record of a session
+    that it should have; None where it may go well the next time."""
+
+    text: str
+    reason: Reason | None = None
+
+
+@attrs.frozen
+class Capable:
+    """What this CLI says it can, in its own words."""
+
+    words: tuple[str, ...]
+
+
+@attrs.frozen
+class Unknown:
+    """A message of a type that this version of zoefs does not know; `line` is its beginning."""
+
+    type: str
+    line: str
+
+
+@attrs.frozen
+class Unserved:
+    """The CLI asked something of us that is not served, and was told so."""
+
+    what: str
 
 
 @attrs.frozen
@@ -121,7 +201,26 @@ class Unreadable:
     line: str
 
 
-Decoded = Ready | SessionChanged | Accepted | Text | Tool | ToolResult | Asked | AskGone | TurnEnd | Retry | Unreadable
+Decoded = (
+    Ready
+    | SessionChanged
+    | Unable
+    | Capable
+    | Accepted
+    | Text
+    | Delta
+    | Tool
+    | ToolResult
+    | Asked
+    | AskGone
+    | Steered
+    | Compacted
+    | TurnEnd
+    | Retry
+    | Unserved
+    | Unknown
+    | Unreadable
+)
 
 
 @attrs.frozen
@@ -154,17 +253,49 @@ class Codec(Protocol):
     def interrupt(self) -> bytes:
         """End the running turn."""
 
-    def answer(self, ask: str, input: Any, allow: bool, why: str) -> bytes:
+    def answer(self, ask: Ask, verdict: Verdict) -> bytes:
         """Answer a pending ask."""
+
+    def steer(self, id: str, message: str, text: str) -> bytes:
+        """Say something into the running turn; what becomes of it is told as Steered `id`. Empty where it cannot."""
+
+    def expect_steer(self, id: str, message: str, text: str) -> bytes:
+        """This steer may have been written earlier; what is to be written so that it is for certain."""
+
+    def compact(self, message: str) -> bytes:
+        """Have the history shortened; it ends in Compacted. Only between turns. Empty where it cannot."""
+
+    def expect_compact(self, message: str) -> bytes:
+        """As `compact`, where that may have been written earlier."""
 
     def decode(self, line: bytes) -> list[Decoded]:
         """One line of stdout, without its newline."""
 
     def take(self) -> bytes:
-        """What decoding asked to be written."""
+        """What is to be written now, after all that was decoded: the next step of a handshake, or a refusal."""
 
     def partial(self) -> str:
         """What the open turn has said so far."""
 
     def death(self, rc: int, last_words: str) -> Death:
         """What an exit code and the end of stderr mean."""
+
+
+def encode_line(value: Mapping[str, Any]) -> bytes:
+    """One JSON object as a line for stdin: ASCII only, so that nothing in it can be taken for the end of a line."""
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+
+
+def amount(value: Any) -> float:
+    """A finite number that is not negative; 0.0 for anything else: a wrong figure must not keep a turn open."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    try:
+        return float(value) if math.isfinite(value) and value >= 0 else 0.0
+    except OverflowError:
+        return 0.0
+
+
+def whole(value: Any) -> int:
+    """As `amount`, without what follows the point."""
+    return int(amount(value))

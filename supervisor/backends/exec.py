@@ -6,11 +6,11 @@ There is no protocol, so there is nothing to decode: the supervisor takes the wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import attrs
 
 from supervisor.backends.codec import Death, Decoded, Setup
+from zoefs.contract.asks import Ask, Verdict
 from zoefs.contract.words import Reason
 
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
@@ -49,8 +49,24 @@ class ExecCodec:
         """No message: the supervisor sends TERM."""
         return b""
 
-    def answer(self, ask: str, input: Any, allow: bool, why: str) -> bytes:
+    def answer(self, ask: Ask, verdict: Verdict) -> bytes:
         """Never asked."""
+        return b""
+
+    def steer(self, id: str, message: str, text: str) -> bytes:
+        """It cannot: stdin is the prompt's file."""
+        return b""
+
+    def expect_steer(self, id: str, message: str, text: str) -> bytes:
+        """Never written."""
+        return b""
+
+    def compact(self, message: str) -> bytes:
+        """It has no history."""
+        return b""
+
+    def expect_compact(self, message: str) -> bytes:
+        """It has no history."""
         return b""
 
     def decode(self, line: bytes) -> list[Decoded]:

@@ -28,7 +28,7 @@ from zoefs.contract.spec import Spec
 from zoefs.contract.words import How, Reason
 
 TRANSCRIPTS = Path(__file__).parent.parent / "data" / "transcripts"
-SCENARIOS = sorted(path.name for path in TRANSCRIPTS.glob("*.jsonl"))
+SCENARIOS = sorted(path.name for path in TRANSCRIPTS.glob("claude-*.jsonl"))
 
 
 def lines_of(name: str) -> list[bytes]:
@@ -93,13 +93,13 @@ def test_an_ask_a_tool_and_its_result_in_order() -> None:
     order = [kinds.index(kind) for kind in (Tool, Asked, ToolResult)]
     assert order == sorted(order)
     asked = next(e for e in decode("claude-2.1.332-permission-deny.jsonl") if isinstance(e, Asked))
-    assert asked.tool == "Bash"
-    assert "command" in asked.input
+    assert asked.ask.tool == "Bash"
+    assert "command" in asked.ask.input
 
 
 def test_an_ask_dies_with_an_interrupt() -> None:
     events = decode("claude-2.1.332-interrupt-during-ask.jsonl")
-    asked = [e.ask for e in events if isinstance(e, Asked)]
+    asked = [e.ask.id for e in events if isinstance(e, Asked)]
     assert [e.ask for e in events if isinstance(e, AskGone)] == asked
     assert ends(events)[-1][0] is How.INTERRUPTED
 
@@ -159,7 +159,7 @@ def test_partial_text_of_a_cut_turn_is_what_was_said() -> None:
 
 def test_cost_is_the_sum_over_turns() -> None:
     events = decode("claude-2.1.332-queued-while-streaming.jsonl")
-    costs = [e.cost_usd for e in events if isinstance(e, TurnEnd)]
+    costs = [e.spent.usd or 0.0 for e in events if isinstance(e, TurnEnd)]
     assert all(cost > 0 for cost in costs)
 
 

@@ -89,7 +89,7 @@ def test_other_names_are_none_of_ours(name: str) -> None:
 def test_every_kind_of_order_has_a_name() -> None:
     for kind in OrderKind:
         assert parse_order(f"0000000000000001.{kind}.k") == Order(stamp_of(1), kind, OrderId("k"))
-    assert {"prompt", "recovered"} == PROMPTS
+    assert {"prompt", "recovered", "steer"} == PROMPTS
 
 
 FLUSHED, ONE, SEVERAL = Stage(ORDER, flushed=5000), Stage(ORDER), Stage(ORDER, several=True)

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.test_events import JSON
+from zoefs.contract.asks import Ask
 from zoefs.contract.events import Event, Kind, decode_lines
-from zoefs.contract.lifecycle import TRANSITIONS, Ask, Fold, Life, Transition, Waiting, fold, helps, queues, status_of
+from zoefs.contract.lifecycle import TRANSITIONS, Fold, Life, Transition, Waiting, fold, helps, queues, status_of
 from zoefs.contract.words import FINAL, RECEIPTS_SHOWN, Fate, How, Reason, Status, Verb
 
 QUICK = settings(deadline=None, max_examples=200)
@@ -349,7 +350,7 @@ def test_a_final_fate_stays_and_a_turn_ends_once(how: How, kind: str) -> None:
     before = copy.deepcopy(pen.fold)
     pen.note(kind, inc=2, **ENDINGS[kind])
     assert pen.fold.receipts == before.receipts
-    assert (pen.fold.cost_usd, pen.fold.tokens_in, pen.fold.turn) == (1, 0, 1)
+    assert (pen.fold.spent.usd, pen.fold.spent.tokens_in, pen.fold.turn) == (1, 0, 1)
     assert (pen.fold.last_turn, pen.fold.turn_open) == (how, False)
     if kind in ("turn-ended", "prompt-given"):
         assert pen.fold == attrs.evolve(before, illegal=1, seq=pen.seq)
@@ -544,7 +545,7 @@ def assert_legal(state: Fold) -> None:
     assert state.receipts.keys() <= state.ids
     assert "" not in state.ids
     assert all(r.id == id and (r.fate in FINAL or id == state.given) for id, r in state.receipts.items())
-    assert state.cost_usd >= 0
+    assert state.spent.usd >= 0
     assert state.illegal >= 0
 
 
@@ -562,7 +563,7 @@ def test_any_interleaving_yields_a_legal_status(events: list[Event]) -> None:
         assert state.seq >= before.seq
         assert state.inc >= before.inc
         assert state.turn >= before.turn
-        assert state.cost_usd >= before.cost_usd
+        assert state.spent.usd >= before.spent.usd
         assert state.ids >= before.ids
         finals = {id: r for id, r in before.receipts.items() if r.fate in FINAL}
         assert all(state.receipts.get(id) == r for id, r in finals.items())
@@ -721,7 +722,7 @@ def test_a_legal_supervisor_is_never_refused_and_the_fold_knows_all(actions: lis
     state = driver.pen.fold
     ended: dict[str, Fate] = {}
     for action, pick, cost in [("spawn", 1, 0.0), *actions] if len(actions) % 2 else actions:
-        spent = state.cost_usd
+        spent = state.spent.usd
         driver.act(action, pick, cost)
         assert state.illegal == 0, driver.pen.events[-3:]
         assert_legal(state)
@@ -729,7 +730,7 @@ def test_a_legal_supervisor_is_never_refused_and_the_fold_knows_all(actions: lis
         assert (state.life, state.inc, state.turn_open) == (driver.life, driver.inc, bool(driver.open))
         assert set(state.asks) == set(driver.asks)
         assert state.turn == driver.turn == sum(1 for e in driver.pen.events if e.kind == "prompt-given")
-        assert state.cost_usd == driver.cost >= spent
+        assert state.spent.usd == driver.cost >= spent
         assert {id: receipt.fate for id, receipt in state.receipts.items()} == driver.fates
         assert ended.items() <= driver.fates.items(), "a final fate changed"
         ended = {id: fate for id, fate in driver.fates.items() if fate in FINAL}

@@ -42,6 +42,10 @@ GOOD = [
     ("env", "[]", ()),
     ("env_file", '"/run/secrets"', "/run/secrets"),
     ("permission", '"allow"', "allow"),
+    ("ask_timeout", '"5m"', 300.0),
+    ("ask_default", '"deny"', "deny"),
+    ("ask_default", '"allow"', "allow"),
+    ("fork", '"r1"', "r1"),
     ("turn_timeout", "0", 0.0),
     ("turn_timeout", "90", 90.0),
     ("turn_timeout", "0.5", 0.5),
@@ -57,7 +61,7 @@ GOOD = [
     ("on_lost", '"continue"', "continue"),
 ]
 BAD = [
-    *(("backend", value) for value in ('"codex"', '"Claude"', '""', "1", "[]", "true", "{}", '["claude"]')),
+    *(("backend", value) for value in ('"hermes"', '"Claude"', '""', "1", "[]", "true", "{}", '["claude"]')),
     *(("cwd", value) for value in ('"x"', '"./x"', '"~/x"', '" /x"', "1", '["/x"]', '"/x\\u0000"', "1979-05-27")),
     *(("model", value) for value in ("1", "true", "[]", '"a\\u0000"')),
     *(("prompt", value) for value in ("1", '["a"]', "{a = 1}")),
@@ -66,6 +70,9 @@ BAD = [
     *(("env", value) for value in ('"PATH"', '["A=b"]', '["1A"]', '[""]', '["A-B"]', '["A\\n"]', '["\u00c9"]', "[1]")),
     *(("env_file", value) for value in ('"secrets"', "1")),
     *(("permission", value) for value in ("1", "[]")),
+    *(("ask_timeout", value) for value in ("-1", '"x"', "true")),
+    *(("ask_default", value) for value in ('"ask"', '""', "true", "1")),
+    *(("fork", value) for value in ('""', '"a/b"', '"list"', '".x"', "1", "true")),
     *(("turn_timeout", value) for value in ("-1", "true", "inf", "nan", "1e10", '"90"', '"s"', '"1d"', '"-1s"', "[]")),
     *(("turn_timeout", value) for value in ('"\u0663s"', '"1e3s"', '"1s "', '"' + "9" * 400 + 'h"', "9" * 400)),
     *(("restart", value) for value in ('"always"', "1", "true", "[]", "{x = 1}", '{when = "always"}', '{floor = "x"}')),
@@ -129,7 +136,8 @@ def test_the_keys_are_those_of_the_page() -> None:
         "backend cwd role model prompt argv args env env_file permission ask_timeout ask_default budget_usd max_turns "
         "turn_timeout silence_timeout memory_max cpu_max restart on_lost spawn launcher context worktree"
     )
-    assert set(KEYS) | LATER == set(page.split())
+    beyond = {"fork"}
+    assert set(KEYS) | LATER == set(page.split()) | beyond
     assert not set(KEYS) & LATER
 
 

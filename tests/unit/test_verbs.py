@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zoefs.contract.asks import Ask, Question, read_answers
 from zoefs.contract.backends import BACKENDS, Backend
 from zoefs.contract.refusal import Refusal
 from zoefs.contract.verbs import VERBS, Command, check_permitted, parse_ctl
@@ -57,8 +59,6 @@ def test_what_a_write_says(data: bytes, commands: list[Command]) -> None:
         (b"start stop\n", ["start", "'stop'"]),
         (b"kill -9\n", ["kill", "'-9'"]),
         (b"allow\n", ["allow", "ask"]),
-        (b"allow a1 a2\n", ["allow", "ask"]),
-        (b"allow a1\ta2\n", ["allow", "ask"]),
         (b"allow-always\n", ["allow-always", "ask"]),
         (b"deny\n", ["deny", "ask"]),
         (b"deny   \n", ["deny", "ask"]),
@@ -122,9 +122,15 @@ def test_any_bytes_are_commands_or_a_refusal(data: bytes) -> None:
     commands_of(data)
 
 
-ARGUMENTS = {"none": "", "ask": "a1", "ask-why": "a1 because of that", "text": "do this"}
+ARGUMENTS = {"none": "", "ask": "a1", "ask-more": "a1", "text": "do this"}
 EVERY_VERB = Backend("every", "stream", OnLost.HOLD, frozenset(Verb), "protocol", "a backend that can do all")
-ASKS = frozenset({"a1", "a2"})
+
+
+def pending(*ids: str, **more: Any) -> dict[str, Ask]:
+    return {id: Ask(id, "Bash", {"command": "touch q"}, rule=[1], **more) for id in ids}
+
+
+ASKS = pending("a1", "a2")
 
 
 def test_every_verb_has_a_row_and_a_sentence() -> None:
@@ -158,14 +164,14 @@ def test_every_verb_in_every_status(verb: Verb, status: Status, backend: Backend
 def test_an_agent_can_always_be_brought_down_and_back(status: Status) -> None:
     for backend in BACKENDS.values():
         for verb in (Verb.STOP, Verb.KILL, Verb.RESTART):
-            check_permitted(C(verb), status, backend, frozenset())
+            check_permitted(C(verb), status, backend, {})
 
 
 @pytest.mark.parametrize("verb", [Verb.ALLOW, Verb.ALLOW_ALWAYS, Verb.DENY])
-@pytest.mark.parametrize("asks", [frozenset(), frozenset({"a2"}), frozenset({"a", "a11", "A1"})])
-def test_an_ask_that_is_not_pending_is_stale(verb: Verb, asks: frozenset[str]) -> None:
+@pytest.mark.parametrize("asks", [(), ("a2",), ("a", "a11", "A1")])
+def test_an_ask_that_is_not_pending_is_stale(verb: Verb, asks: tuple[str, ...]) -> None:
     with pytest.raises(Refusal) as caught:
-        check_permitted(C(verb, "a1"), Status.BLOCKED, EVERY_VERB, asks)
+        check_permitted(C(verb, "a1"), Status.BLOCKED, EVERY_VERB, pending(*asks))
     assert caught.value.errno == errno.ESTALE
     assert "'a1'" in caught.value.sentence
     assert "ask" in caught.value.sentence
@@ -174,7 +180,48 @@ def test_an_ask_that_is_not_pending_is_stale(verb: Verb, asks: frozenset[str]) -
 @pytest.mark.parametrize("line", ["deny a1", "deny a1 why", "deny a1   why not", "deny a1\twhy"])
 def test_the_ask_of_deny_ends_at_the_first_space(line: str) -> None:
     [command] = parse_ctl(line.encode())
-    check_permitted(command, Status.BLOCKED, EVERY_VERB, frozenset({"a1"}))
+    check_permitted(command, Status.BLOCKED, EVERY_VERB, pending("a1"))
+
+
+WHICH = (Question("q1", "Which?", ("A", "B")), Question("q2", "What else?", ("x, y", "z"), several=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "answers"),
+    [
+        ("1 | 1", {"q1": ("A",), "q2": ("x, y",)}),
+        ("b|X, Y", {"q1": ("B",), "q2": ("x, y",)}),
+        (" B | 2, 1 ", {"q1": ("B",), "q2": ("z", "x, y")}),
+        ("B | z, z", {"q1": ("B",), "q2": ("z",)}),
+        ("3 | 0", {"q1": ("3",), "q2": ("0",)}),
+        ("neither of them | z, or not", {"q1": ("neither of them",), "q2": ("z, or not",)}),
+    ],
+)
+def test_a_question_is_answered_by_number_name_or_text(text: str, answers: dict[str, tuple[str, ...]]) -> None:
+    asks = pending("a1", questions=WHICH)
+    check_permitted(C(Verb.ALLOW, f"a1 {text}"), Status.BLOCKED, EVERY_VERB, asks)
+    assert read_answers(asks["a1"], text) == answers
+
+
+@pytest.mark.parametrize("text", ["", "A", "A |", "| z", "A | z | more"])
+def test_each_question_wants_one_answer(text: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        check_permitted(C(Verb.ALLOW, f"a1 {text}"), Status.BLOCKED, EVERY_VERB, pending("a1", questions=WHICH))
+    assert caught.value.errno == errno.EINVAL
+    assert "Which? | What else?" in caught.value.sentence
+
+
+def test_a_permission_is_allowed_without_a_word() -> None:
+    with pytest.raises(Refusal) as caught:
+        check_permitted(C(Verb.ALLOW, "a1 yes"), Status.BLOCKED, EVERY_VERB, pending("a1"))
+    assert caught.value.errno == errno.EINVAL
+
+
+def test_allow_always_needs_a_rule_to_keep() -> None:
+    with pytest.raises(Refusal) as caught:
+        check_permitted(C(Verb.ALLOW_ALWAYS, "a1"), Status.BLOCKED, EVERY_VERB, {"a1": Ask("a1", "Bash", None)})
+    assert caught.value.errno == errno.EOPNOTSUPP
+    assert "deny a1" in caught.value.sentence
 
 
 def test_words_of_the_page() -> None:

@@ -77,10 +77,19 @@ def spawn(
     name: str, backend: str | None, cwd: str | None, settings: tuple[str, ...], prompt: str | None, mount: Path
 ) -> None:
     """Make agent NAME."""
-    if not is_agent_name(name):
-        raise Failure(Exit.REFUSED, f"no agent can be named {name[:80]!r}: {AGENT_NAME_RULE}")
     spec = spec_text(backend, cwd, settings).encode()
     tree = Tree(mount)
+    make(tree, name, spec)
+    if prompt:
+        id = make_id("send")
+        commit(tree, name, id, os.fsencode(prompt))
+        click.echo(id)
+
+
+def make(tree: Tree, name: str, spec: bytes) -> None:
+    """Make an agent with this spec, or nothing. Raises Failure."""
+    if not is_agent_name(name):
+        raise Failure(Exit.REFUSED, f"no agent can be named {name[:80]!r}: {AGENT_NAME_RULE}")
     agent = tree.agent(name)
     try:
         tree.do(agent.mkdir)
@@ -94,10 +103,21 @@ def spawn(
         with contextlib.suppress(Failure):
             tree.do(agent.rmdir)
         raise
-    if prompt:
-        id = make_id("send")
-        commit(tree, name, id, os.fsencode(prompt))
-        click.echo(id)
+
+
+@click.command()
+@click.argument("name")
+@click.argument("new")
+@mount_option
+def fork(name: str, new: str, mount: Path) -> None:
+    """Make agent NEW, which goes on from a copy of NAME's conversation: same spec, same directory, own session."""
+    tree = Tree(mount)
+    values = tomllib.loads(tree.text(tree.agent(name) / "spec", name))
+    if not tree.text(tree.agent(name) / "session", name).strip():
+        raise Failure(Exit.REFUSED, f"{name} has no session to fork yet; give it a prompt first")
+    cells = [line.split("\t") for line in tree.text(tree.agents / "list").splitlines()]
+    cwd = next((_plain(row[-1]) for row in cells[1:] if row[0] == name), "")
+    make(tree, new, encode_spec({**values, "cwd": cwd, "fork": name}).encode())
 
 
 def _write(path: Path, data: bytes) -> None:

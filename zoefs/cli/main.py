@@ -38,6 +38,7 @@ for command in (
     down.down,
     up.mount,
     agents.spawn,
+    agents.fork,
     prompts.send,
     prompts.wait,
     agents.ls,

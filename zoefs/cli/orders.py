@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import click
 
 from zoefs.cli.fail import Failure, end
 from zoefs.cli.receipts import judge, make_id, wait_for
-from zoefs.cli.tree import PATIENCE_TO_WRITE, Tree
+from zoefs.cli.tree import Tree, give
 from zoefs.cli.watch import Deadline
 from zoefs.cli.where import mount_option
 from zoefs.contract.verbs import Command
@@ -29,23 +28,6 @@ timeout_option = click.option(
     metavar="S",
     help="Wait S seconds at most.",
 )
-
-
-def give(tree: Tree, name: str, verb: Verb) -> OrderId:
-    """Write one verb to an agent's `ctl`; returns the key under which its fate is read. Raises Failure."""
-    key = make_id(verb)
-    line = f"{Command(verb, key=key).encode()}\n".encode()
-    path = tree.agent(name) / "ctl"
-
-    def act() -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(fd, line)
-        finally:
-            os.close(fd)
-
-    tree.do(act, name, PATIENCE_TO_WRITE)
-    return key
 
 
 def _finish(tree: Tree, name: str, key: OrderId, deadline: Deadline) -> None:
@@ -70,7 +52,7 @@ def _order(names: tuple[str, ...], verb: Verb, mount: Path, seconds: float | Non
     keys: dict[str, OrderId] = {}
 
     def start(name: str) -> None:
-        keys[name] = give(tree, name, verb)
+        keys[name] = give(tree, name, Command(verb, key=make_id(verb)))
 
     failures = _each(names, start)
     if seconds is not None:
@@ -119,7 +101,7 @@ def retire(names: tuple[str, ...], stop_first: bool, timeout: float, mount: Path
 
     def act(name: str) -> None:
         if stop_first:
-            _finish(tree, name, give(tree, name, Verb.STOP), deadline)
+            _finish(tree, name, give(tree, name, Command(Verb.STOP, key=make_id(Verb.STOP))), deadline)
         tree.do(tree.agent(name).rmdir, name)
 
     end(_each(names, act))

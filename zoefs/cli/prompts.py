@@ -11,10 +11,11 @@ import click
 
 from zoefs.cli.fail import Failure, end
 from zoefs.cli.receipts import check_id, judge, make_id, wait_for
-from zoefs.cli.tree import PATIENCE_TO_WRITE, Tree
+from zoefs.cli.tree import PATIENCE_TO_WRITE, Tree, give
 from zoefs.cli.watch import AGAIN, Deadline, Watch, absent, look
 from zoefs.cli.where import mount_option
-from zoefs.contract.words import SETTLED, Exit, OrderId, Status
+from zoefs.contract.verbs import Command
+from zoefs.contract.words import SETTLED, Exit, OrderId, Status, Verb
 from zoefs.disk.files import write_all
 
 timeout_option = click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Give up after S seconds.")
@@ -54,10 +55,13 @@ def _given(text: str | None) -> bytes:
 @click.argument("name")
 @click.argument("text", required=False, metavar="[TEXT|-]")
 @click.option("--id", "id", metavar="ID", help="The prompt's id, yours to choose; the same id twice is refused.")
+@click.option("--steer", is_flag=True, help="Say it into the running turn, where that is possible; one line of text.")
 @click.option("--wait", is_flag=True, help="Wait for the turn to end and print the answer instead of the id.")
 @timeout_option
 @mount_option
-def send(name: str, text: str | None, id: str | None, wait: bool, timeout: float | None, mount: Path) -> None:
+def send(
+    name: str, text: str | None, id: str | None, steer: bool, wait: bool, timeout: float | None, mount: Path
+) -> None:
     """Give agent NAME a prompt and print its id."""
     order = check_id(id) if id else make_id("send")
     data = _given(text)
@@ -65,7 +69,10 @@ def send(name: str, text: str | None, id: str | None, wait: bool, timeout: float
         raise Failure(Exit.USAGE, "an empty prompt is nothing: there is nothing to send")
     tree = Tree(mount)
     deadline = Deadline(timeout)
-    commit(tree, name, order, data)
+    if steer:
+        give(tree, name, Command(Verb.STEER, _one_line(data), order))
+    else:
+        commit(tree, name, order, data)
     if not wait:
         click.echo(order)
         return
@@ -73,6 +80,17 @@ def send(name: str, text: str | None, id: str | None, wait: bool, timeout: float
     sys.stdout.buffer.write(shown.answer)
     sys.stdout.buffer.flush()
     end(judge(name, order, shown, tree.agent(name) / "inbox" / order))
+
+
+def _one_line(data: bytes) -> str:
+    """The text of a steer. Raises UsageError for more than one line of text."""
+    try:
+        text = data.decode().strip()
+    except UnicodeDecodeError:
+        raise click.UsageError("--steer takes UTF-8 text") from None
+    if not text or "\n" in text:
+        raise click.UsageError("--steer takes one line of text; send more as a prompt, or name a file in it")
+    return text
 
 
 def _until(text: str | None) -> frozenset[str]:

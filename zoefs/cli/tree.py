@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from zoefs.cli.fail import Failure
-from zoefs.contract.words import Exit, is_agent_name
+from zoefs.contract.verbs import Command
+from zoefs.contract.words import Exit, OrderId, is_agent_name
 
 T = TypeVar("T")
 PATIENCE = 10.0
@@ -113,3 +114,19 @@ def fields(data: bytes) -> dict[str, str]:
     head = data.partition(b"\n\n")[0].decode(errors="replace")
     pairs = (line.partition(":") for line in head.split("\n"))
     return {key.strip(): value.strip() for key, colon, value in pairs if colon}
+
+
+def give(tree: Tree, name: str, command: Command) -> OrderId:
+    """Write one verb to an agent's `ctl`; returns its key, under which its fate is read. Raises Failure."""
+    line = f"{command.encode()}\n".encode()
+    path = tree.agent(name) / "ctl"
+
+    def act() -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, line)
+        finally:
+            os.close(fd)
+
+    tree.do(act, name, PATIENCE_TO_WRITE)
+    return OrderId(command.key)

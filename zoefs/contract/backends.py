@@ -9,12 +9,19 @@ import attrs
 
 from zoefs.contract.words import OnLost, Verb
 
-_ALWAYS = frozenset({Verb.START, Verb.STOP, Verb.RESTART, Verb.INTERRUPT, Verb.KILL})
+_ALWAYS = frozenset({Verb.START, Verb.STOP, Verb.RESTART, Verb.INTERRUPT, Verb.KILL, Verb.STEER})
+_ASKS = frozenset({Verb.ALLOW, Verb.ALLOW_ALWAYS, Verb.DENY})
 
 
 @attrs.frozen
 class Backend:
-    """One kind of CLI. `transport`: `stream` (one long-lived process) or `turn` (one process a turn)."""
+    """One kind of CLI. `transport`: `stream` (one long-lived process) or `turn` (one process a turn).
+
+    `chooses`: zoefs chooses the session id, before the CLI starts; else the CLI tells it in its handshake. `looks_up`:
+    after a crash it can tell whether a prompt had reached it. `steers`: it takes text into a running turn. `without`:
+    keys of the spec that mean nothing to it. `versions`: those that its tests run with, oldest first; empty where the
+    program is the user's own.
+    """
 
     name: str
     transport: str
@@ -22,6 +29,11 @@ class Backend:
     verbs: frozenset[Verb]
     fidelity: str
     doc: str
+    chooses: bool = True
+    looks_up: bool = False
+    steers: bool = False
+    without: frozenset[str] = frozenset()
+    versions: tuple[str, ...] = ()
 
 
 BACKENDS: dict[str, Backend] = {
@@ -31,9 +43,25 @@ BACKENDS: dict[str, Backend] = {
             name="claude",
             transport="stream",
             on_lost=OnLost.CONTINUE,
-            verbs=_ALWAYS | {Verb.ALLOW, Verb.DENY},
+            verbs=_ALWAYS | _ASKS | {Verb.COMPACT},
             fidelity="protocol",
             doc="Claude Code, driven over stream-json. The session id is chosen by zoefs and kept for life.",
+            steers=True,
+            without=frozenset({"argv"}),
+            versions=("2.1.197", "2.1.332"),
+        ),
+        Backend(
+            name="codex",
+            transport="stream",
+            on_lost=OnLost.HOLD,
+            verbs=_ALWAYS | _ASKS | {Verb.COMPACT},
+            fidelity="protocol",
+            doc="Codex, driven over `codex app-server`. The session id is the thread's, told by the CLI and kept.",
+            chooses=False,
+            looks_up=True,
+            steers=True,
+            without=frozenset({"argv"}),
+            versions=("0.171.0",),
         ),
         Backend(
             name="exec",
@@ -42,6 +70,13 @@ BACKENDS: dict[str, Backend] = {
             verbs=_ALWAYS,
             fidelity="protocol",
             doc="Any program: one process a turn, the prompt on its stdin, the answer on its stdout, exit 0 is done.",
+            without=frozenset({"model", "prompt", "permission", "ask_timeout", "ask_default", "fork"}),
         ),
     )
 }
+
+
+def is_tested(backend: str, version: str) -> bool:
+    """Whether this version of a CLI is one that the tests run with; true where there is none to compare."""
+    row = BACKENDS.get(backend)
+    return row is None or not version or not row.versions or version in row.versions

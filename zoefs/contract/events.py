@@ -45,10 +45,14 @@ class Kind(StrEnum):
     VERB_BEGUN = "verb-begun"
     VERB_DONE = "verb-done"
     OUT_WRITTEN = "out-written"
+    COMPACTED = "compacted"
+    CAPABLE = "capable"
     TEXT = "text"
+    DELTA = "delta"
     TOOL = "tool"
     TOOL_RESULT = "tool-result"
     RETRY = "retry"
+    UNKNOWN = "unknown"
     NOTE = "note"
 
 

@@ -34,6 +34,8 @@ class OrderKind(StrEnum):
     PROMPT = "prompt"
     RECOVERED = "recovered"
     """A prompt that a restarted mount found staged and committed: its writer may have seen an error."""
+    STEER = "steer"
+    """A steer that could not be said into a running turn: a prompt like any other."""
     CTL = "ctl"
     OUT = "out"
     """Text written to `out` by somebody else."""
@@ -41,7 +43,8 @@ class OrderKind(StrEnum):
     """Text that the agent itself wrote to its own `out`."""
 
 
-PROMPTS = frozenset({OrderKind.PROMPT, OrderKind.RECOVERED})
+PROMPTS = frozenset({OrderKind.PROMPT, OrderKind.RECOVERED, OrderKind.STEER})
+STEER_QUEUED = "a steer that no running turn could take; it is a prompt of its own"
 
 _ORDER = re.compile(r"([0-9a-f]{16})\.([a-z]+)\.([A-Za-z0-9_][A-Za-z0-9._-]*)")
 

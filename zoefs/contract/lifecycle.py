@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
 
 import attrs
 
+from zoefs.contract.asks import Ask, ask_of
 from zoefs.contract.backends import BACKENDS
 from zoefs.contract.events import Event, Kind
 from zoefs.contract.words import FATE_OF_TURN, FINAL, RECEIPTS_SHOWN, Fate, How, Reason, Status, Verb
@@ -69,8 +69,46 @@ _EDGES: dict[tuple[str, Life, str], Life] = {
 
 
 @attrs.frozen
+class Spent:
+    """What was spent: USD and tokens. `estimated`: from a price table. `unpriced`: tokens whose price is not known."""
+
+    usd: float = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    unpriced: int = 0
+    estimated: bool = False
+
+    def plus(self, other: Spent) -> Spent:
+        """Both together."""
+        return Spent(
+            self.usd + other.usd,
+            self.tokens_in + other.tokens_in,
+            self.tokens_out + other.tokens_out,
+            self.unpriced + other.unpriced,
+            self.estimated or other.estimated,
+        )
+
+    def encode(self) -> dict[str, object]:
+        """As fields of an event."""
+        fields: dict[str, object] = {
+            "cost_usd": self.usd,
+            "tokens_in": self.tokens_in,
+            "tokens_out": self.tokens_out,
+        }
+        fields |= {"cost_estimated": True} if self.estimated else {}
+        return fields | ({"tokens_unpriced": self.unpriced} if self.unpriced else {})
+
+
+def spent_of(event: Event) -> Spent:
+    """What an event says was spent."""
+    tokens_in, tokens_out, unpriced = (event.number(f"tokens_{word}") for word in ("in", "out", "unpriced"))
+    return Spent(event.amount("cost_usd"), tokens_in, tokens_out, unpriced, event.data.get("cost_estimated") is True)
+
+
+@attrs.frozen
 class Receipt:
-    """A prompt's, or a keyed verb's, fate as the journal knows it. `turn` is 0 before it was given."""
+    """A prompt's, or a keyed verb's, fate as the journal knows it. `turn` is 0 before it was given; `spent` is what
+    that turn cost, once it ended."""
 
     id: str
     fate: Fate
@@ -78,21 +116,16 @@ class Receipt:
     turn: int = 0
     note: str = ""
     verb: str = ""
-
-
-@attrs.frozen
-class Ask:
-    """What the CLI is asking: `input` is its own JSON value."""
-
-    id: str
-    tool: str
-    input: Any
-    t: str
+    spent: Spent | None = None
 
 
 @attrs.define
 class Fold:
-    """What the journal says. Fed event by event; everything in it follows from the events alone."""
+    """What the journal says. Fed event by event; everything in it follows from the events alone.
+
+    `standing`: what the CLI has of this session: nothing yet, `accepted` prompt, or a turn that is `done`.
+    `former_session`: one that was given up, since its record was gone.
+    """
 
     born: str = ""
     created_t: str = ""
@@ -129,10 +162,12 @@ class Fold:
     raw_end: int = 0
     turn_raw: int = 0
     chat_end: int = 0
-    cost_usd: float = 0.0
-    cost_estimated: bool = False
-    tokens_in: int = 0
-    tokens_out: int = 0
+    spent: Spent = Spent()
+    version: str = ""
+    model: str = ""
+    capabilities: tuple[str, ...] = ()
+    standing: str = ""
+    former_session: str = ""
     receipts: dict[str, Receipt] = attrs.Factory(dict)
     ids: set[str] = attrs.Factory(set)
     orders_done: tuple[str, ...] = ()
@@ -210,7 +245,16 @@ class Fold:
         if text := event.text("text"):
             self.error, self.error_t = text, event.t
 
-    def _settle(self, id: str, fate: Fate, event: Event, turn: int = 0, note: str = "", verb: str = "") -> None:
+    def _settle(
+        self,
+        id: str,
+        fate: Fate,
+        event: Event,
+        turn: int = 0,
+        note: str = "",
+        verb: str = "",
+        spent: Spent | None = None,
+    ) -> None:
         """Write one receipt; a final fate stays. Ended ones beyond the newest RECEIPTS_SHOWN are dropped."""
         if not id:
             return
@@ -221,7 +265,7 @@ class Fold:
             return
         self.receipts.pop(id, None)
         kept_note = note or (old.note if old else "")
-        self.receipts[id] = Receipt(id, fate, event.t, turn or (old.turn if old else 0), kept_note, verb)
+        self.receipts[id] = Receipt(id, fate, event.t, turn or (old.turn if old else 0), kept_note, verb, spent)
         self.ids.add(id)
         if len(self.receipts) > RECEIPTS_SHOWN + 64:
             ended = [key for key, receipt in self.receipts.items() if receipt.fate in FINAL]
@@ -231,12 +275,23 @@ class Fold:
     def _started(self, event: Event) -> None:
         if event.data.get("forget") is True:
             self.deaths = ()
+        if event.data.get("renew") is True:
+            self.former_session, self.session, self.standing = self.session, "", ""
 
     def _spawned(self, event: Event) -> None:
         self.backend = event.text("backend") or self.backend
 
     def _session(self, event: Event) -> None:
-        self.session = event.text("id") or self.session
+        if (id := event.text("id")) and id != self.session:
+            self.session, self.standing = id, ""
+
+    def _ready(self, event: Event) -> None:
+        self.version = event.text("version")
+        self.model = event.text("model")
+
+    def _capable(self, event: Event) -> None:
+        words = event.data.get("words")
+        self.capabilities = tuple(map(str, words)) if isinstance(words, list) else ()
 
     def _given(self, event: Event) -> bool:
         turn, id = event.number("turn"), event.text("id")
@@ -258,6 +313,7 @@ class Fold:
         if self.turn_open and event.text("id") == self.given:
             self.sent_inc = event.number("inc")
             self._settle(self.given, Fate.ACCEPTED, event, self.turn)
+            self.standing = self.standing or "accepted"
             if self.stdin_for == self.given and event.number("inc") == self.inc:
                 self.stdin_open, self.stdin_for = False, ""  # the CLI has read the line: it was written whole
 
@@ -277,14 +333,14 @@ class Fold:
         if not self.turn_open or event.number("turn") != self.turn:
             return False
         how = How(event.text("how")) if event.text("how") in How.__members__.values() else How.LOST
-        self._settle(self.given, FATE_OF_TURN[how], event, self.turn, event.text("note"))
+        spent = spent_of(event)
+        self._settle(self.given, FATE_OF_TURN[how], event, self.turn, event.text("note"), spent=spent)
         self.turn_open, self.given, self.last_turn, self.asks = False, "", how, {}
         self.own_answer, self.turn_raw = "", event.offset("raw_end") or 0
         self.out = f"turns/{self.turn}"
-        self.cost_usd += event.amount("cost_usd")
-        self.cost_estimated = self.cost_estimated or event.data.get("cost_estimated") is True
-        self.tokens_in += event.number("tokens_in")
-        self.tokens_out += event.number("tokens_out")
+        self.spent = self.spent.plus(spent)
+        if how is How.DONE:
+            self.standing = "done"
         if how in (How.FAILED, How.LOST):
             self._complain(event)
         self._mark(event)
@@ -298,13 +354,16 @@ class Fold:
     def _asked(self, event: Event) -> None:
         id = event.text("ask")
         if self.turn_open and self.life is Life.UP and id:
-            self.asks = {**self.asks, id: Ask(id, event.text("tool"), event.data.get("input"), event.t)}
+            self.asks = {**self.asks, id: ask_of(event)}
             self._mark(event)
 
     def _ask_gone(self, event: Event) -> None:
         if event.text("ask") in self.asks:
             self.asks = {id: ask for id, ask in self.asks.items() if id != event.text("ask")}
             self._mark(event)
+
+    def _compacted(self, event: Event) -> None:
+        self.spent = self.spent.plus(spent_of(event))
 
     def _verb_begun(self, event: Event) -> None:
         """A verb was begun in this turn: done again after a crash, it must mean the same turn."""
@@ -315,6 +374,8 @@ class Fold:
         """One order of `ctl` was carried out as a whole, or one keyed line of it."""
         fate = Fate.DONE if event.data.get("ok") is not False else Fate.FAILED
         self._settle(event.text("key"), fate, event, note=event.text("text"), verb=event.text("verb"))
+        if id := event.text("steer"):
+            self.ids.add(id)
         self._finish_order(event)
         if fate is Fate.FAILED:
             self._complain(event)
@@ -339,6 +400,9 @@ _HANDLERS: dict[str, Callable[[Fold, Event], bool | None]] = {
     Kind.STARTED: Fold._started,
     Kind.SPAWNED: Fold._spawned,
     Kind.SESSION: Fold._session,
+    Kind.READY: Fold._ready,
+    Kind.CAPABLE: Fold._capable,
+    Kind.COMPACTED: Fold._compacted,
     Kind.PROMPT_GIVEN: Fold._given,
     Kind.PROMPT_SENT: Fold._sent,
     Kind.PROMPT_ACCEPTED: Fold._accepted,

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from zoefs.contract.backends import BACKENDS
-from zoefs.contract.words import OnLost
+from zoefs.contract.words import AGENT_NAME_RULE, OnLost, is_agent_name
 
 
 class SpecError(ValueError):
@@ -58,6 +58,9 @@ class Spec:
     env: tuple[str, ...] = ()
     env_file: str = ""
     permission: str = ""
+    ask_timeout: float = 0.0
+    ask_default: str = "deny"
+    fork: str = ""
     turn_timeout: float = 0.0
     restart: Restart = Restart()
     on_lost: str = ""
@@ -104,6 +107,12 @@ def _path(value: Any) -> str:
     if text and not text.startswith("/"):
         raise ValueError("an absolute path")
     return text
+
+
+def _agent(value: Any) -> str:
+    if not isinstance(value, str) or not is_agent_name(value):
+        raise ValueError(f"the name of an agent: {AGENT_NAME_RULE}")
+    return value
 
 
 def _one_of(*words: str) -> Callable[[Any], str]:
@@ -188,6 +197,11 @@ KEYS: dict[str, Key] = {
         Key("env", _names, "names of environment variables passed on from the supervisor"),
         Key("env_file", _path, "a file of NAME=value lines added to the CLI's environment; read at each start"),
         Key("permission", _text, "ask, allow, deny, or the CLI's own name of a mode"),
+        Key("ask_timeout", _seconds, "an ask open longer than this is answered with ask_default; 0 is never"),
+        Key(
+            "ask_default", _one_of("deny", "allow"), "deny, or allow: the answer to an ask that nobody answered in time"
+        ),
+        Key("fork", _agent, "the name of an agent: the first start goes on from a copy of its conversation"),
         Key("turn_timeout", _seconds, "a turn longer than this is interrupted; 0 is never"),
         Key("restart", _restart, "'on-crash', 'never', or a table: when floor cap burst window stable"),
         Key("on_lost", _one_of(*OnLost), "a turn whose CLI died: continue it exactly once, or hold (it ends lost)"),
@@ -195,8 +209,7 @@ KEYS: dict[str, Key] = {
 }
 
 LATER = frozenset(
-    "role ask_timeout ask_default budget_usd max_turns silence_timeout memory_max cpu_max spawn launcher context "
-    "worktree".split()
+    "role budget_usd max_turns silence_timeout memory_max cpu_max spawn launcher context worktree".split()
 )
 """Keys of the contract that this version does not act on yet: refused, since a limit nobody keeps is a lie."""
 
@@ -240,6 +253,8 @@ def effective(text: str, config: str) -> Spec:
     if "on_lost" not in own.given and BACKENDS[spec.backend].on_lost is not OnLost.CONTINUE:
         spec = attrs.evolve(spec, on_lost="")
     check_whole(spec, text)
+    for key in sorted(BACKENDS[spec.backend].without & own.given):
+        raise SpecError(f"{key} means nothing to a {spec.backend} agent", key, line_of(text, key))
     return spec
 
 

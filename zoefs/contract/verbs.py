@@ -6,9 +6,11 @@ A write is all or nothing: `parse_ctl` gives every line or refuses the write.
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 
 import attrs
 
+from zoefs.contract.asks import Ask, read_answers
 from zoefs.contract.backends import Backend
 from zoefs.contract.refusal import Refusal
 from zoefs.contract.words import ORDER_ID_RULE, Status, Verb, is_order_id
@@ -19,7 +21,7 @@ _LIVE = _ANY - {Status.FAILED, Status.STOPPED}
 
 @attrs.frozen
 class VerbRow:
-    """One verb. `argument`: what follows it (`none`, `ask`, `ask-why`, `text`). `when`: statuses that permit it."""
+    """One verb. `argument`: what follows it (`none`, `ask`, `ask-more`, `text`). `when`: statuses that permit it."""
 
     verb: Verb
     argument: str
@@ -61,10 +63,26 @@ VERBS: dict[Verb, VerbRow] = {
             _ANY,
             "End the CLI and everything it started, now, by SIGKILL. The agent is stopped afterwards.",
         ),
-        VerbRow(Verb.ALLOW, "ask", frozenset({Status.BLOCKED}), "Grant the ask with this id, once."),
-        VerbRow(Verb.ALLOW_ALWAYS, "ask", frozenset({Status.BLOCKED}), "Grant the ask and others like it."),
-        VerbRow(Verb.DENY, "ask-why", frozenset({Status.BLOCKED}), "Refuse the ask with this id; the rest says why."),
-        VerbRow(Verb.STEER, "text", _LIVE, "Say something into the running turn."),
+        VerbRow(
+            Verb.ALLOW,
+            "ask-more",
+            frozenset({Status.BLOCKED}),
+            "Grant the ask with this id, once; to an ask with questions the rest is the answer: the number or the name "
+            "of a choice, or other text.",
+        ),
+        VerbRow(
+            Verb.ALLOW_ALWAYS,
+            "ask",
+            frozenset({Status.BLOCKED}),
+            "Grant the ask and others like it, where the CLI offers a rule to keep.",
+        ),
+        VerbRow(Verb.DENY, "ask-more", frozenset({Status.BLOCKED}), "Refuse the ask with this id; the rest says why."),
+        VerbRow(
+            Verb.STEER,
+            "text",
+            _LIVE,
+            "Say something into the running turn, where the backend can; else it is queued as a prompt, and says so.",
+        ),
         VerbRow(Verb.COMPACT, "none", frozenset({Status.AWAIT}), "Have the CLI shorten its own history."),
         VerbRow(Verb.RESET_BUDGET, "none", _ANY, "Count the budget from here on."),
     )
@@ -118,8 +136,8 @@ def _parse_line(line: str) -> Command:
             raise Refusal(errno.EINVAL, f"{word} takes nothing after it, not {argument[:40]!r}")
         case "ask" if len(argument.split()) != 1:
             raise Refusal(errno.EINVAL, f"{word} takes the id of one ask; read `ask` for the line to copy")
-        case "ask-why" | "text" if not argument:
-            raise Refusal(errno.EINVAL, f"{word} takes {'the id of an ask and why' if word == 'deny' else 'a text'}")
+        case "ask-more" | "text" if not argument:
+            raise Refusal(errno.EINVAL, f"{word} takes {'a text' if row.argument == 'text' else 'the id of an ask'}")
     return Command(row.verb, argument, key)
 
 
@@ -129,11 +147,11 @@ def _first_word(text: str) -> tuple[str, str]:
     return text[:end], text[end:].strip()
 
 
-def check_permitted(command: Command, status: Status, backend: Backend, asks: frozenset[str]) -> None:
+def check_permitted(command: Command, status: Status, backend: Backend, asks: Mapping[str, Ask]) -> None:
     """Refuse a command that this status or backend does not permit.
 
-    Raises Refusal: EOPNOTSUPP where the backend cannot, EBUSY where the status does not permit, ESTALE where the
-    ask is not, or no longer, pending.
+    Raises Refusal: EOPNOTSUPP where the backend, or this ask, cannot; EBUSY where the status does not permit; ESTALE
+    where the ask is not, or no longer, pending; EINVAL where the answer does not fit the ask.
     """
     row = VERBS[command.verb]
     if command.verb not in backend.verbs:
@@ -143,6 +161,16 @@ def check_permitted(command: Command, status: Status, backend: Backend, asks: fr
         permitted = " ".join(verb for verb, other in VERBS.items() if status in other.when and verb in backend.verbs)
         raise Refusal(errno.EBUSY, f"{command.verb}: not while the agent is {status}; permitted now: {permitted}")
     if row.argument.startswith("ask"):
-        ask, _ = _first_word(command.argument)
-        if ask not in asks:
-            raise Refusal(errno.ESTALE, f"{command.verb}: no ask {ask[:80]!r} is pending; `ask` has those that are")
+        id, rest = split_ask(command)
+        ask = asks.get(id)
+        if ask is None:
+            raise Refusal(errno.ESTALE, f"{command.verb}: no ask {id[:80]!r} is pending; `ask` has those that are")
+        if command.verb is Verb.ALLOW:
+            read_answers(ask, rest)
+        if command.verb is Verb.ALLOW_ALWAYS and ask.rule is None:
+            raise Refusal(errno.EOPNOTSUPP, f"ask {id} offers no rule to keep; allow {id}, or deny {id}")
+
+
+def split_ask(command: Command) -> tuple[str, str]:
+    """The id of the ask that a command names, and what follows it."""
+    return _first_word(command.argument)

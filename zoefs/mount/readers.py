@@ -6,16 +6,28 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from zoefs.contract.lifecycle import Life
+from zoefs.contract.asks import SEPARATOR, Ask
+from zoefs.contract.backends import BACKENDS, is_tested
+from zoefs.contract.events import seconds, utc
+from zoefs.contract.home import STEER_QUEUED
+from zoefs.contract.lifecycle import Life, Spent
+from zoefs.contract.spec import Spec
 from zoefs.contract.words import FINAL, Status
 from zoefs.disk.files import read_text, size
 from zoefs.mount.view import View
 
 
-def usd(amount: float, estimated: bool) -> str:
-    """Dollars with as many digits as mean something; `~` before an estimate."""
-    text = f"{amount:.6f}".rstrip("0").rstrip(".")
-    return f"~{text}" if estimated else text
+def usd(spent: Spent) -> str:
+    """Dollars with as many digits as mean something; `~` before what is estimated, or leaves out unpriced tokens."""
+    text = f"{spent.usd:.6f}".rstrip("0").rstrip(".")
+    return f"~{text}" if spent.estimated or spent.unpriced else text
+
+
+def version_text(backend: str, version: str) -> str:
+    """The CLI's version, and what is to be said of one that the tests do not know; empty before it told one."""
+    if is_tested(backend, version):
+        return version
+    return f"{version} (not a tested version: {' '.join(BACKENDS[backend].versions)})"
 
 
 def stat_text(view: View, supervisor: str) -> bytes:
@@ -37,11 +49,14 @@ def stat_text(view: View, supervisor: str) -> bytes:
         ("evidence", f.evidence),
         ("asks", len(f.asks)),
         ("restarts", f.restarts),
-        ("cost_usd", usd(f.cost_usd, f.cost_estimated)),
-        ("tokens_in", f.tokens_in),
-        ("tokens_out", f.tokens_out),
+        ("cost_usd", usd(f.spent)),
+        ("tokens_in", f.spent.tokens_in),
+        ("tokens_out", f.spent.tokens_out),
         ("supervisor", supervisor),
+        ("version", version_text(f.backend, f.version)),
     ]
+    lines += [("tokens_unpriced", f.spent.unpriced)] if f.spent.unpriced else []
+    lines += [("former_session", f.former_session)] if f.former_session else []
     lines += [("pending", command.encode()) for command in view.pending()]
     return "".join(f"{key}: {value}\n" for key, value in lines).encode()
 
@@ -64,13 +79,24 @@ def session_text(view: View) -> bytes:
 
 def ask_text(view: View) -> bytes:
     """Every pending ask: what is asked, and the lines that answer it; empty where nothing is asked."""
-    parts = []
-    for ask in view.fold.asks.values():
-        parts.append(
-            f"ask: {ask.id}\nsince: {ask.t}\ntool: {ask.tool}\ninput: {json.dumps(ask.input)}\nchoices: allow deny\n"
-            f"allow {ask.id}\ndeny {ask.id} WHY\n"
-        )
-    return "\n".join(parts).encode()
+    return "\n".join(_one_ask(ask, view.spec) for ask in view.fold.asks.values()).encode(errors="replace")
+
+
+def _one_ask(ask: Ask, spec: Spec) -> str:
+    lines = [f"ask: {ask.id}", f"since: {ask.t}", f"tool: {ask.tool}", f"input: {json.dumps(ask.input)}"]
+    if spec.ask_timeout:
+        lines.append(f"expires: {utc(seconds(ask.t) + spec.ask_timeout)} {spec.ask_default}")
+    for question in ask.questions:
+        lines.append(f"question: {' '.join(question.text.split())}{' (several)' if question.several else ''}")
+        lines += [f"choice {n}: {' '.join(choice.split())}" for n, choice in enumerate(question.choices, 1)]
+    if ask.questions:
+        lines.append(f"allow {ask.id} {f' {SEPARATOR} '.join('ANSWER' for _ in ask.questions)}")
+    else:
+        lines.append(f"choices: allow {'allow-always ' if ask.rule is not None else ''}deny")
+        lines.append(f"allow {ask.id}")
+        if ask.rule is not None:
+            lines += [f"rule: {json.dumps(ask.rule)}", f"allow-always {ask.id}"]
+    return "".join(line + "\n" for line in [*lines, f"deny {ask.id} WHY"])
 
 
 def receipt_head(view: View, id: str) -> bytes:
@@ -85,9 +111,13 @@ def receipt_head(view: View, id: str) -> bytes:
         lines += [("turn", receipt.turn)] if receipt.turn else []
         lines += [("verb", receipt.verb)] if receipt.verb else []
         lines += [("note", receipt.note)] if receipt.note else []
+        if receipt.spent is not None:
+            lines += [("cost_usd", usd(receipt.spent))]
+            lines += [("tokens_in", receipt.spent.tokens_in), ("tokens_out", receipt.spent.tokens_out)]
     elif fate not in FINAL:
         ahead = view.ahead(id)
         lines += [("ahead", ahead)] if ahead is not None else []
+        lines += [("note", STEER_QUEUED)] if view.is_steer(id) else []
     return "".join(f"{key}: {value}\n" for key, value in lines).encode(errors="replace") + b"\n"
 
 
@@ -120,7 +150,7 @@ def list_text(views: Iterable[View]) -> bytes:
             f.turn,
             len(view.prompts()),
             view.spec.backend,
-            usd(f.cost_usd, f.cost_estimated),
+            usd(f.spent),
             f.since or "-",
             cwd,
         )

@@ -108,7 +108,7 @@ class View:
 
     def _is_open(self, order: Order, taken: bool) -> bool:
         match order.kind:
-            case OrderKind.PROMPT | OrderKind.RECOVERED:
+            case OrderKind.PROMPT | OrderKind.RECOVERED | OrderKind.STEER:
                 return order.id not in self.fold.ids
             case OrderKind.CTL:
                 return order.name not in self.fold.orders_done
@@ -159,6 +159,11 @@ class View:
             self._sorted = {q.order.id: q for q in prompts}
             self._places = {id: n for n, id in enumerate(self._sorted)}
         return self._sorted
+
+    def is_steer(self, id: str) -> bool:
+        """Whether a waiting prompt is a steer that no turn could take."""
+        queued = self._by_id.get(id)
+        return queued is not None and queued.order.kind is OrderKind.STEER
 
     def newest_out(self) -> Order | None:
         """Text written to `out` that the journal does not know yet."""
@@ -277,6 +282,9 @@ class View:
                 self.cut.discard(event.text("id"))
             case Kind.VERB_DONE:
                 self.drop(name)
+                queued = parse_order(event.text("queued"))
+                if queued is not None and queued.id not in self.fold.ids:
+                    self.add(Queued(queued, event.number("bytes")))
             case Kind.OUT_WRITTEN:
                 self.drop(name)
             case _:

@@ -17,7 +17,7 @@ import trio
 from zoefs.contract.home import OrderKind
 from zoefs.contract.refusal import Refusal
 from zoefs.contract.spec import SpecError, check_keys
-from zoefs.contract.verbs import check_permitted, parse_ctl
+from zoefs.contract.verbs import VERBS, check_permitted, parse_ctl, split_ask
 from zoefs.contract.words import CTL_MAX, PROMPT_MAX
 from zoefs.disk.files import pwrite_all, read, replace, sync_dir, sync_file
 from zoefs.mount.handles import Handle
@@ -160,8 +160,10 @@ class CtlHandle(Handle):
             commands = parse_ctl(data)
             pending = view.pending()
             for n, command in enumerate(commands):
-                status = after(view.status, [*pending, *commands[:n]])
-                check_permitted(command, status, view.backend, frozenset(view.fold.asks))
+                before = [*pending, *commands[:n]]
+                answered = {split_ask(other)[0] for other in before if VERBS[other.verb].argument.startswith("ask")}
+                asks = {id: ask for id, ask in view.fold.asks.items() if id not in answered}
+                check_permitted(command, after(view.status, before), view.backend, asks)
                 if command.key and (view.knows(command.key) or any(c.key == command.key for c in commands[:n])):
                     raise Refusal(errno.EEXIST, f"inbox/{command.key} exists; a key is used once in an agent's life")
         except Refusal as refusal:
