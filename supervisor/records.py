@@ -13,7 +13,12 @@ def _claude(env: Mapping[str, str], session: str) -> bool:
     return bool(glob.glob(f"{glob.escape(config)}/projects/*/{glob.escape(session)}.jsonl"))
 
 
-RECORDS: dict[str, Callable[[Mapping[str, str], str], bool]] = {"claude": _claude}
+def _codex(env: Mapping[str, str], session: str) -> bool:
+    """Codex finds a thread by its id alone, and says so where it does not."""
+    return True
+
+
+RECORDS: dict[str, Callable[[Mapping[str, str], str], bool]] = {"claude": _claude, "codex": _codex}
 
 
 def has_record(backend: str, env: Mapping[str, str], session: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
@@ -103,7 +104,16 @@ def find_obstacle(desk: Desk) -> dict[str, str] | None:
         wanted = desk.spec.argv[0] if desk.spec.backend == "exec" else desk.spec.backend
         text = f"no program {wanted!r} can be run; mend the spec or PATH, then `restart`"
         return {"reason": Reason.CONFIG, "text": text}
+    if desk.spec.backend in RECORDS and desk.fold.standing == "done" and not may_resume(desk, env):
+        gone = f"{desk.spec.backend} has no record of session {desk.fold.session} any more"
+        text = f"{gone}; `restart` begins a new one, and stat keeps this one's id"
+        return {"reason": Reason.CONTEXT_LOST, "text": text}
     return None
+
+
+def may_resume(desk: Desk, env: Mapping[str, str]) -> bool:
+    """Whether the next CLI is to resume: as the last words of the one before said, else as its records say."""
+    return has_record(desk.spec.backend, env, desk.fold.session) if desk.resume is None else desk.resume
 
 
 def fork_of(desk: Desk) -> str:
@@ -171,12 +181,7 @@ async def _spawn(desk: Desk) -> bool:
         turn = desk.backend.transport == "turn"
         inc = desk.fold.given_inc if turn else desk.fold.inc + 1
         env = environment(desk)
-        resume = desk.resume
-        if resume is None:
-            resume = has_record(desk.spec.backend, env, desk.fold.session)
-        if not resume and desk.spec.backend in RECORDS and desk.fold.standing == "done":
-            desk.note((Kind.FAILED, {"reason": Reason.CONTEXT_LOST, "text": _no_record(desk)}))
-            return False
+        resume = may_resume(desk, env)
         desk.resume = None
         desk.running_resumed = resume
         binary = find_binary(desk.spec, desk.hub.env, env.get("PATH", ""), cwd_of(desk)) or desk.spec.backend
@@ -202,13 +207,6 @@ async def _spawn(desk: Desk) -> bool:
     if not turn:
         desk.put(running, codec.hello())
     return True
-
-
-def _no_record(desk: Desk) -> str:
-    return (
-        f"{desk.spec.backend} has no record of session {desk.fold.session} any more; `restart` begins a new one, and "
-        "this one's id is kept in stat"
-    )
 
 
 def note_spawned(desk: Desk, inc: int, keeper: Mark, adopted: bool) -> None:

@@ -162,7 +162,11 @@ class Tree:
 def ground(base: Path, extra: dict[str, str] | None = None) -> Tree:
     """A tree that is not up yet, below `base`."""
     home, mount = base / "home", base / "mnt"
-    kept = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "TMPDIR", "ZOEFS_CLAUDE") if key in os.environ}
+    kept = {
+        key: os.environ[key]
+        for key in ("PATH", "HOME", "LANG", "TMPDIR", "ZOEFS_CLAUDE", "ZOEFS_CODEX")
+        if key in os.environ
+    }
     env = {**kept, "PATH": f"{Path(sys.executable).parent}:{kept.get('PATH', '/usr/bin:/bin')}"}
     env |= {"ZOEFS_HOME": str(home), "ZOEFS_MOUNT": str(mount), **(extra or {})}
     return Tree(home, mount, env)

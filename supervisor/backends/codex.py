@@ -50,6 +50,8 @@ _PERMISSION = {
 }
 """Approval policy and sandbox. `ask`: a command that is not known to be harmless is asked, and then runs as the user
 would run it, as with claude."""
+_CAPABILITIES = {"experimentalApi": True, "requestAttestation": False}
+"""Without the first, what a cut tool left running cannot be ended."""
 _SANDBOX = "workspace-write"
 """The sandbox of a policy that is named alone."""
 _HOWS = {"completed": How.DONE, "interrupted": How.INTERRUPTED, "failed": How.FAILED}
@@ -64,7 +66,7 @@ _IGNORED = frozenset(
     "item/reasoning/summaryPartAdded item/commandExecution/outputDelta item/fileChange/outputDelta "
     "item/fileChange/patchUpdated item/plan/delta model/rerouted skills/changed mcpServer/startupStatus/updated "
     "item/commandExecution/terminalInteraction item/mcpToolCall/progress serverRequest/resolved thread/compacted "
-    "thread/settings/updated".split()
+    "thread/settings/updated thread/readState/changed".split()
 )
 _PAGE = 20
 """How many of the newest turns are looked through for the open one."""
@@ -110,7 +112,7 @@ class CodexCodec:
     def hello(self) -> bytes:
         """The first request; thread and, where a turn is open, its look-up follow by `take`."""
         client = {"name": "zoefs", "title": "zoefs", "version": "0"}
-        return _request("init", "initialize", {"clientInfo": client, "capabilities": {"experimentalApi": True}})
+        return _request("init", "initialize", {"clientInfo": client, "capabilities": _CAPABILITIES})
 
     def prompt(self, message: str, text: str) -> bytes:
         """One turn under `message`."""
@@ -325,9 +327,10 @@ class CodexCodec:
                 ask = self._asks.pop(whole(params.get("requestId")), "")
                 return [AskGone(ask)] if ask else []
             case "error" if params.get("willRetry"):
-                info = params["error"].get("codexErrorInfo") or {}
-                status = next((whole(x.get("httpStatusCode")) for x in info.values()), 0) if info else 0
-                return [Retry(status, 0, 0)]
+                info = params["error"].get("codexErrorInfo")
+                told: Any = next(iter(info.values()), None) if isinstance(info, dict) else None
+                told = told if isinstance(told, dict) else {}
+                return [Retry(whole(told.get("httpStatusCode")), 0, 0)]
             case "error":
                 return []  # the failed turn tells it again
             case _:

@@ -1,9 +1,11 @@
-"""python -m tests.bench.run [status|prompt|wake|up|all]: the tables, ours beside the references of the same run.
+"""python -m tests.bench.run [status|prompt|wake|up|decode|stream|all]: the tables, ours beside references of the run.
 
 status  open + read + close of `status`: a do-nothing pyfuse3 server, a minimal C server
 prompt  close() returned to bytes at the CLI, and prompt to answer: a bare chain of processes, tmux
 wake    the CLI's line to a woken poll: the same
 up      `zoefs up`: a Python that imports what it needs
+decode  lines of a CLI decoded and journaled a second: a loop that parses and writes each
+stream  --agents agents at --rate deltas a second: one processor
 Without a `zoefs` command (see subject.py) only the references are shown.
 """
 
@@ -22,6 +24,7 @@ from pathlib import Path
 
 import attrs
 
+from tests.bench import decoding, streams
 from tests.bench.chain import chain
 from tests.bench.conversation import Conversation
 from tests.bench.handover import handover
@@ -32,6 +35,8 @@ from tests.bench.tmux import tmux
 from tests.bench.workshop import PATIENCE, Server, TreeOptions, compiled, mounted, python, temporary
 
 OURS = "zoefs"
+WHAT = ("status", "prompt", "wake", "up", "decode", "stream")
+LINES = 30_000
 IMPORTS = "import pyfuse3, trio, attrs, click"
 
 
@@ -43,6 +48,8 @@ class Plan:
     cycles: int
     transports: tuple[str, ...]
     tree: TreeOptions
+    agents: int
+    rate: int
 
 
 # --- status
@@ -179,18 +186,54 @@ def up(plan: Plan) -> list[Table]:
     return [Table("up to ready, ms", "imports", found["ms"], {OURS: Bound("<=", 4)})]
 
 
+# --- decode, stream
+
+
+def decode(plan: Plan) -> list[Table]:
+    found = []
+    with ExitStack() as stack:
+        shop = stack.enter_context(temporary())
+        for what, lines in (("lines that are an event each", decoding.work), ("bits of one piece", decoding.bits)):
+            turns: dict[str, Callable[[], Figures]] = {
+                "bare": lambda lines=lines: decoding.bare(shop, lines(LINES)),  # type: ignore[misc]
+                OURS: lambda lines=lines: decoding.ours(shop, lines(LINES)),  # type: ignore[misc]
+            }
+            samples = interleave(turns, plan.rounds)["rate"]
+            found.append(Table(f"{what}: decoded and journaled a second", "bare", samples, {OURS: Bound(">=", 0.3)}))
+    return found
+
+
+def stream(plan: Plan) -> list[Table]:
+    if not plan.command:
+        return []
+    with ExitStack() as stack:
+        shop = stack.enter_context(temporary())
+        ours, agents = streams.talkers(stack, shop, plan.command, plan.agents)
+        turns = {"bound": streams.one_core, OURS: streams.streaming(ours, agents, plan.rate, 10 * plan.seconds)}
+        found = interleave(turns, plan.rounds)
+    what = f"{plan.agents} agents at {plan.rate} deltas/s"
+    titles = {
+        **{f"cores {part}": f"{what}: cores of the {part}" for part in ("supervisor", "mount")},
+        **{f"grown {part}": f"{what}: KiB that the {part} grew by" for part in ("supervisor", "mount")},
+        "late": f"{what}: ms that the last turn ended late",
+    }
+    return [Table(title, "bound", found[key], {OURS: Bound("<=", 1)}) for key, title in titles.items()]
+
+
 # --- the program
 
 
 def tables(what: str, plan: Plan) -> list[Table]:
     """The talks are held once, whichever of their tables are wanted."""
-    wanted = ("status", "prompt", "wake", "up") if what == "all" else (what,)
+    wanted = WHAT if what == "all" else (what,)
     found = talks(plan) if {"prompt", "wake"} & set(wanted) else {}
     makers: dict[str, Callable[[], list[Table]]] = {
         "status": lambda: status(plan),
         "prompt": lambda: talk_tables(found, plan.transports, HANDOVER, PROMPT),
         "wake": lambda: talk_tables(found, plan.transports, WAKE),
         "up": lambda: up(plan),
+        "decode": lambda: decode(plan),
+        "stream": lambda: stream(plan),
     }
     return [table for name in wanted for table in makers[name]()]
 
@@ -198,11 +241,13 @@ def tables(what: str, plan: Plan) -> list[Table]:
 def main() -> None:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", default="all", choices=("status", "prompt", "wake", "up", "all"))
+    parser.add_argument("what", nargs="?", default="all", choices=(*WHAT, "all"))
     parser.add_argument("--rounds", type=int, default=6, help="rounds that count (default 6)")
     parser.add_argument("--seconds", type=float, default=0.5, help="of a turn of `status` (default 0.5)")
     parser.add_argument("--cycles", type=int, default=20, help="prompts in a turn of the others (default 20)")
     parser.add_argument("--transport", choices=("exec", "stream", "both"), default="exec")
+    parser.add_argument("--agents", type=int, default=100, help="of `stream` (default 100)")
+    parser.add_argument("--rate", type=int, default=100, help="deltas a second of each agent of `stream` (default 100)")
     parser.add_argument("--references", action="store_true", help="without ours")
     parser.add_argument("--tree", nargs="*", default=[], help="key=value of the reference tree (TreeOptions)")
     args = parser.parse_args()
@@ -214,6 +259,8 @@ def main() -> None:
         cycles=args.cycles,
         transports=("exec", "stream") if args.transport == "both" else (args.transport,),
         tree=TreeOptions.parse(args.tree),
+        agents=args.agents,
+        rate=args.rate,
     )
     print(f"{platform.release()}, Python {platform.python_version()}, {len(ALL_CPUS)} processors, {plan.rounds} rounds")
     print(

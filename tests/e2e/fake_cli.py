@@ -16,6 +16,8 @@ mode = open(base + "/mode").read().strip()
 if mode == "die":
     sys.exit("fake: no such luck")
 say = lambda **line: print(json.dumps(line), flush=True)
+session = sys.argv[1 + max(n for n, word in enumerate(sys.argv) if word in ("--session-id", "--resume"))]
+record = base + "/.claude/projects/fake/" + session + ".jsonl"
 if mode == "taken":
     sys.exit("Error: Session ID x is already in use.")
 if mode == "slow":
@@ -31,6 +33,8 @@ for text in sys.stdin:
     if line["type"] == "control_request":
         say(type="control_response", response=dict(subtype="success", request_id=line["request_id"], response=dict()))
     if line["type"] == "user":
+        os.makedirs(os.path.dirname(record), exist_ok=True)
+        open(record, "a").close()
         if mode == "die-in-turn":
             os.kill(os.getpid(), 9)
         say(type="command_lifecycle", command_uuid=line["uuid"], state="started")
@@ -52,6 +56,11 @@ class Fake:
         self.binary.write_text(FAKE_CLI.replace("{python}", sys.executable))
         self.binary.chmod(0o755)
         self.be("well")
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What a tree needs to run it; its records are in its own directory."""
+        return {"ZOEFS_CLAUDE": str(self.binary), "HOME": str(self.path)}
 
     def be(self, mode: str) -> None:
         """How it behaves from its next start on."""

@@ -392,7 +392,7 @@ def fake(base: Path) -> Fake:
 
 @pytest.fixture
 def fake_tree(base: Path, fake: Fake) -> Iterator[Tree]:
-    with living(base, {"ZOEFS_CLAUDE": str(fake.binary)}) as found:
+    with living(base, fake.env) as found:
         yield found
 
 

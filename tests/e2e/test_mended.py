@@ -215,7 +215,7 @@ def fake(base: Path) -> Fake:
 def test_last_words_that_ask_for_another_start_do_not_open_a_back_door(base: Path, fake: Fake) -> None:
     """`is already in use` flips resume once; after that it is a death like any other, and the breaker counts it."""
     fake.be("taken")
-    with living(base, {"ZOEFS_CLAUDE": str(fake.binary)}) as tree:
+    with living(base, fake.env) as tree:
         agent = tree.make("a", 'backend = "claude"\nrestart = { floor = 0.05, cap = 0.1, burst = 3 }\n')
         (agent / "inbox" / "k1").write_text("x")
         assert tree.settle("a") == "failed"
@@ -225,7 +225,7 @@ def test_last_words_that_ask_for_another_start_do_not_open_a_back_door(base: Pat
 
 def test_starts_are_few_at_once(base: Path, fake: Fake) -> None:
     fake.be("slow")
-    with living(base, {"ZOEFS_CLAUDE": str(fake.binary)}) as tree:
+    with living(base, fake.env) as tree:
         for n in range(8):
             (tree.make(f"a{n}", 'backend = "claude"\n') / "inbox" / "k1").write_text("x")
         wait_for(lambda: len(list(fake.path.glob("in-handshake-*"))) == 3, "three start")
@@ -241,7 +241,7 @@ def test_starts_are_few_at_once(base: Path, fake: Fake) -> None:
 
 
 def test_a_cli_that_does_not_read_costs_nothing(base: Path, fake: Fake) -> None:
-    with living(base, {"ZOEFS_CLAUDE": str(fake.binary)}) as tree:
+    with living(base, fake.env) as tree:
         agent = tree.make("a", 'backend = "claude"\n')
         (agent / "inbox" / "k1").write_text("x")
         assert tree.ended("a", "k1")[0] == "done"

@@ -225,7 +225,7 @@ def test_what_must_not_happen_twice_is_noted_for_good_first_exec(exec_tree: Tree
 def test_what_must_not_happen_twice_is_noted_for_good_first_stream(base: Path) -> None:
     needs("strace")
     fake, log = Fake(base / "fake"), base / "strace"
-    with living(base, {"ZOEFS_CLAUDE": str(fake.binary)}) as tree:
+    with living(base, fake.env) as tree:
         tree.make("c", 'backend = "claude"\n')
         with traced(tree.part("supervisor").mark.pid, log, text=4096):
             tree.shell("echo hello > c/inbox/k1")
