@@ -18,6 +18,8 @@ from zoefs.disk.files import names, read_text
 from zoefs.disk.journal import Tail, Writer
 
 HANDSHAKE_SECONDS = 60.0
+BETWEEN_BITS, BETWEEN_FIRST = 0.03, 0.002
+"""Seconds between two readings of a CLI that is in the middle of a piece: few at first, more while it goes on."""
 
 
 class Gone(Exception):
@@ -31,7 +33,7 @@ class Agent(Desk):
         """Keep the agent until it is retired (raises Gone). Any other error: begin again from disk."""
         await self.load()
         while True:
-            self.woken = trio.Event()
+            self.woken, self.must_look = trio.Event(), False
             view = await self.look()
             act = decide(view)
             if act is not None:
@@ -39,7 +41,22 @@ class Agent(Desk):
                 continue
             at = wake_at(view)
             with trio.move_on_after(max(0.0, at - time.time()) if at else float("inf")):
-                await self.woken.wait()
+                await self.listen()
+
+    async def listen(self) -> None:
+        """Return when it is time to look again. A CLI that is in the middle of a piece is listened to, and no more:
+        what it says then changes nothing, and comes in many small bits."""
+        bits = 0
+        while True:
+            await self.woken.wait()
+            running = self.running
+            if self.must_look or running is None or running.ended or self.backend.transport == "turn":
+                return
+            self.woken = trio.Event()
+            if await hearing.drain(self, running):
+                return
+            bits += 1
+            await trio.sleep(min(BETWEEN_BITS, bits * BETWEEN_FIRST))
 
     async def load(self) -> None:
         self.born = read_text(self.home.born)

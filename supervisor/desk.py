@@ -54,13 +54,15 @@ class Desk:
 
     `home` is its directory, `hub` what all agents of this supervisor share, `running` its process. `pending`: lines of
     ctl that are begun and not done; `ctl_orders`: those claimed; `wanted`: a verb asked for a start; `resume`: what the
-    last words of a CLI said of how to start the next; `running_resumed`: how the present one was started.
+    last words of a CLI said of how to start the next; `running_resumed`: how the present one was started. `must_look`:
+    something other than the CLI's output may have changed.
     """
 
     def __init__(self, home: AgentHome, hub: Hub) -> None:
         self.home = home
         self.hub = hub
         self.woken = trio.Event()
+        self.must_look = True
         self.running: Running | None = None
         self.journal: Writer | None = None
         self.fold = Fold()
@@ -76,7 +78,12 @@ class Desk:
         self.ctl_orders: list[Order] = []
 
     def wake(self) -> None:
-        """Have the agent look again."""
+        """Have the agent look again at everything."""
+        self.must_look = True
+        self.woken.set()
+
+    def hear(self) -> None:
+        """The CLI wrote something: have the agent listen."""
         self.woken.set()
 
     def forget(self) -> None:

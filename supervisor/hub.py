@@ -34,6 +34,9 @@ class Kept(Protocol):
     def wake(self) -> None:
         """Have it look again."""
 
+    def hear(self) -> None:
+        """Have it listen to its CLI."""
+
 
 @attrs.define
 class Hub:

@@ -43,7 +43,7 @@ async def run(home: Home, env: Mapping[str, str]) -> None:
     with trio.open_signal_receiver(*going) as signals:
         async with trio.open_nursery() as nursery:
             hub = Hub(home, boot_id(), dict(env), nursery)
-            watch = Watch(home, lambda name: _wake(hub, watch, name))
+            watch = Watch(home, lambda name: _wake(hub, watch, name), lambda name: _hear(hub, name))
             nursery.start_soon(_children)
             nursery.start_soon(watch.run)
             find(hub, watch)
@@ -70,6 +70,11 @@ def find(hub: Hub, watch: Watch) -> None:
             hub.agents[name] = agent
             watch.add(agent.home)
             hub.nursery.start_soon(_keep, hub, watch, name, agent)
+
+
+def _hear(hub: Hub, name: str) -> None:
+    if name in hub.agents:
+        hub.agents[name].hear()
 
 
 def _wake(hub: Hub, watch: Watch, name: str | None) -> None:
