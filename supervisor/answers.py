@@ -53,7 +53,7 @@ def add_to_chat(agent: AgentHome, end: int, heading: str, body: Answer) -> int:
 
 def as_file(text: str) -> bytes:
     """A model's text as the bytes of a text file: it ends in a newline, and lone surrogates become U+FFFD."""
-    data = text.encode(errors="surrogatepass").decode(errors="replace").encode()
+    data = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
     return data if not data or data.endswith(b"\n") else data + b"\n"
 
 

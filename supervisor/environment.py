@@ -21,6 +21,9 @@ PASSED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYP
 ENV_FILE_MAX = 1 << 17
 _BINARIES = {"claude": ("ZOEFS_CLAUDE", "claude"), "codex": ("ZOEFS_CODEX", "codex")}
 
+_NATIVE = {"codex": ("../codex-*/vendor/*/bin/codex", "node_modules/@openai/codex-*/vendor/*/bin/codex")}
+"""Where a wrapper's native program is, from the package of the wrapper."""
+
 
 def _read_regular(path: Path) -> str:
     """The text of an ordinary file of sensible size; anything else could wait, or never end. Raises OSError."""
@@ -66,9 +69,20 @@ def build(spec: Spec, ours: Mapping[str, str], home: Home, mount: str, name: str
 
 
 def find_binary(spec: Spec, ours: Mapping[str, str], path: str, cwd: Path) -> str | None:
-    """The absolute path of the program to run; None where there is none that can be run."""
+    """The absolute path of the program to run; None where there is none that can be run.
+
+    Where npm put a wrapper script before a native program, it is the program: what kills the wrapper would leave it.
+    """
     variable, default = _BINARIES.get(spec.backend, ("", ""))
     wanted = spec.argv[0] if spec.backend == "exec" and spec.argv else ours.get(variable) or default
     if "/" in wanted:
         wanted = str(cwd / wanted)
-    return shutil.which(wanted, path=path or "/usr/local/bin:/usr/bin:/bin")
+    found = shutil.which(wanted, path=path or "/usr/local/bin:/usr/bin:/bin")
+    return _native(Path(found), _NATIVE.get(spec.backend, ())) if found else None
+
+
+def _native(wrapper: Path, patterns: tuple[str, ...]) -> str:
+    """The native program beside a wrapper script of npm; the path itself where there is none."""
+    real = wrapper.resolve()
+    programs = (program for pattern in patterns for program in sorted(real.parent.parent.glob(pattern)))
+    return next((str(program.resolve()) for program in programs if os.access(program, os.X_OK)), str(wrapper))

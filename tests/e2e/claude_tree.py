@@ -46,6 +46,13 @@ def binary_of(cli: Cli) -> Path:
     pytest.skip(sentence)
 
 
+def user_home(base: Path) -> dict[str, str]:
+    """A HOME of the CLI's own: its shells run the start files of whoever it belongs to, and a kill may cut those."""
+    home = base / "user"
+    home.mkdir()
+    return {"HOME": str(home)}
+
+
 @attrs.frozen
 class CliTree:
     """A living tree, the model behind it, and the spec of an agent."""
@@ -87,6 +94,6 @@ def claude_tree(base: Path) -> Iterator[ClaudeTree]:
     binary = binary_of(CLAUDE)
     with AnthropicFake(base / "model.jsonl") as fake:
         given = (fake.url, "dummy", str(base / "config"), "1")
-        extra = {**dict(zip(PASSED, given, strict=True)), CLAUDE.variable: str(binary)}
+        extra = {**dict(zip(PASSED, given, strict=True)), CLAUDE.variable: str(binary), **user_home(base)}
         with living(base, extra) as tree:
             yield ClaudeTree(tree, fake)

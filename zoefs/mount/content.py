@@ -40,15 +40,17 @@ class Content:
         """The supervisor's health: `ok`, `degraded` or `absent`."""
         return holder(self.home.supervisor_lock).health(time.time())
 
-    def root(self, name: str) -> bytes:
-        """`help` or `health`."""
+    def root(self, name: str, views: Iterable[View]) -> bytes:
+        """`help` or `health`. A CLI of a version that nobody tested is told beside the supervisor that drives it."""
         if name == "help":
             return help_text().encode()
+        drifted = sorted(f"{v.name}={v.fold.backend}-{v.fold.version}" for v in views if not v.is_tested)
+        told = f"; not a tested version: {' '.join(drifted)}" if drifted else ""
         state = holder(self.home.supervisor_lock)
         health = state.health(time.time())
         beat = utc(state.beat) if state.beat else "-"
         why = {"ok": f"pid {state.mark.pid}", "degraded": f"no heartbeat since {beat}", "absent": "not running"}[health]
-        lines = [f"mount ok since {self.began} pid {os.getpid()}", f"supervisor {health} since {beat} {why}"]
+        lines = [f"mount ok since {self.began} pid {os.getpid()}", f"supervisor {health} since {beat} {why}{told}"]
         lines += [f"{part} absent since - not in this version" for part in _LATER]
         return "".join(line + "\n" for line in lines).encode()
 

@@ -175,7 +175,7 @@ class Service:
             case "agents":
                 return Attributes(inode, stat.S_IFDIR | row.mode, 0, self._mtime, LONG, LONG, 2)
             case "help" | "health":
-                length = len(self._content.root(row.name))
+                length = len(self._content.root(row.name, self.views.values()))
                 return Attributes(inode, stat.S_IFREG | row.mode, length, self._mtime, row.attr_seconds, LONG)
             case _:
                 length = len(os.fsencode(self.readlink(inode)))
@@ -250,7 +250,7 @@ class Service:
             if inode == LIST_INODE:
                 return TextHandle(lambda: self._content.listing(self.views.values()))
             name = ROOT_BY_INDEX[inode - ROOT_INODE].name
-            return TextHandle(lambda: self._content.root(name))
+            return TextHandle(lambda: self._content.root(name, self.views.values()))
         view, index = self._agent_of(inode)
         if index == _STATUS and not writes:
             return WordHandle(view)

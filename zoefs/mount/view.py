@@ -15,7 +15,7 @@ from pathlib import Path
 import attrs
 import trio
 
-from zoefs.contract.backends import BACKENDS, Backend
+from zoefs.contract.backends import BACKENDS, Backend, is_tested
 from zoefs.contract.events import Event, Kind
 from zoefs.contract.home import PROMPTS, AgentHome, Home, Order, OrderKind, parse_order
 from zoefs.contract.lifecycle import Fold, Life, Waiting, fold, helps, queues, status_of
@@ -202,6 +202,11 @@ class View:
     def backend(self) -> Backend:
         """The row of the spec's backend."""
         return BACKENDS[self.spec.backend]
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether its CLI is of a version that the tests run with, as far as it told one."""
+        return is_tested(self.fold.backend, self.fold.version)
 
     @property
     def spec_may_change(self) -> bool:
