@@ -11,6 +11,7 @@ import trio
 from supervisor import ctl, endings, hearing, starts, turns
 from supervisor.decide import Act, Bytes, Do, Give, NoteGone, Obey, TakeOut, View, decide, wake_at
 from supervisor.desk import Desk
+from supervisor.hub import FULL
 from zoefs.contract.events import Kind, seconds
 from zoefs.contract.home import PROMPTS, OrderKind, parse_order
 from zoefs.contract.lifecycle import Life, fold
@@ -82,6 +83,9 @@ class Agent(Desk):
             raise Gone
         if self.fold.life not in (Life.STARTING, Life.UP):
             self.read_spec()
+        space = self.hub.space()
+        if self.running is not None and self.fold.turn_open and space < FULL:
+            self.starved = self.running.inc
         if self.running is not None:
             await hearing.drain(self, self.running)
             self.pump(self.running)
@@ -118,7 +122,8 @@ class Agent(Desk):
             deadline=deadline,
             until=f.until,
             slot=self.backend.transport == "turn" or self.hub.may_start(self.home.name),
-            room=self.hub.has_room(),
+            room=self.hub.has_room(space),
+            starved=running is not None and running.inc == self.starved,
             rest=self.hub.resting,
             wanted=self.wanted,
             line=ctl.next_line(self, orders),

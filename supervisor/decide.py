@@ -46,6 +46,7 @@ class View:
     `slot`: a CLI may be started now. `room`: the disk can keep what a turn will say. `looks_up`: a later process can
     tell whether the open turn's prompt had arrived. `ask_due`: when the oldest ask is answered for want of an answer.
     `compacting`: it is shortening its history. `unable`: its handshake failed.
+    `starved`: the disk was full under its output, so that what it said of the open turn may be lost.
     """
 
     life: Life
@@ -62,6 +63,7 @@ class View:
     ask_due: float = 0.0
     compacting: bool = False
     unable: bool = False
+    starved: bool = False
     prompt: Bytes = Bytes.THERE
     ending: float = 0.0
     deadline: float = 0.0
@@ -83,7 +85,7 @@ class Do(Enum):
     BURY = "take note of the death of its process"
     ESCALATE = "take the next step of the ending under way"
     REST = "end its process because the supervisor goes"
-    REPLACE = "end a process whose stdin was left in mid-line"
+    REPLACE = "end a process whose stdin was left in mid-line, or whose output the disk did not take"
     SPAWN = "start its CLI"
     WRITE = "write the open turn's prompt"
     TIME_OUT = "interrupt a turn that took too long"
@@ -148,7 +150,7 @@ def _with_process(view: View) -> Act | None:
         return Do.REST
     if view.unable:
         return Do.ABANDON
-    if view.stdin_torn:
+    if view.stdin_torn or _is_mute(view):
         return Do.REPLACE
     if view.line is not None and not _must_wait(view, view.line):
         return Obey(view.line)
@@ -163,6 +165,11 @@ def _with_process(view: View) -> Act | None:
     if view.compacting:
         return None
     return Give(view.prompts[0]) if view.prompts and view.line is None and view.room else None
+
+
+def _is_mute(view: View) -> bool:
+    """What it said of the open turn is not to be had; another process can tell, once there is room for its words."""
+    return view.starved and view.room and view.turn_open and view.transport == "stream"
 
 
 def _must_wait(view: View, line: Line) -> bool:

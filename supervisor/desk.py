@@ -55,7 +55,8 @@ class Desk:
     `home` is its directory, `hub` what all agents of this supervisor share, `running` its process. `pending`: lines of
     ctl that are begun and not done; `ctl_orders`: those claimed; `wanted`: a verb asked for a start; `resume`: what the
     last words of a CLI said of how to start the next; `running_resumed`: how the present one was started. `must_look`:
-    something other than the CLI's output may have changed.
+    something other than the CLI's output may have changed. `starved`: the incarnation under whose open turn the disk
+    was full, else 0.
     """
 
     def __init__(self, home: AgentHome, hub: Hub) -> None:
@@ -63,6 +64,7 @@ class Desk:
         self.hub = hub
         self.woken = trio.Event()
         self.must_look = True
+        self.starved = 0
         self.running: Running | None = None
         self.journal: Writer | None = None
         self.fold = Fold()

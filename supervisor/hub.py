@@ -18,6 +18,8 @@ from zoefs.contract.home import Home
 STARTS_AT_ONCE = 3
 RESERVE = 1 << 18
 """Bytes that must be free on HOME's disk before a prompt is given: its answer is to be kept."""
+FULL = 1 << 14
+"""With fewer bytes free, what a CLI writes may be lost."""
 
 
 def complain(text: str) -> None:
@@ -56,10 +58,14 @@ class Hub:
         """The mount point that agents are told of."""
         return self.env.get("ZOEFS_MOUNT", "")
 
-    def has_room(self) -> bool:
-        """Whether HOME's disk can keep what a turn will say; told once each time it becomes full."""
+    def space(self) -> int:
+        """Bytes free on HOME's disk."""
         found = os.statvfs(self.home.path)
-        room = found.f_bavail * found.f_frsize >= RESERVE
+        return found.f_bavail * found.f_frsize
+
+    def has_room(self, space: int) -> bool:
+        """Whether HOME's disk can keep what a turn will say; told once each time it becomes full."""
+        room = space >= RESERVE
         if self.room and not room:
             complain(f"less than {RESERVE >> 10} KiB left on the disk of {self.home.path}: prompts wait for room")
         self.room = room

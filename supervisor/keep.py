@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 import trio
 
 from supervisor.agent import Agent, Gone
-from supervisor.hub import Hub, complain
+from supervisor.hub import FULL, Hub, complain
 from supervisor.process import become_subreaper, reap
 from supervisor.watch import Watch
 from zoefs.contract.home import HEARTBEAT_SECONDS, Home
@@ -47,7 +47,7 @@ async def run(home: Home, env: Mapping[str, str]) -> None:
             nursery.start_soon(_children)
             nursery.start_soon(watch.run)
             find(hub, watch)
-            nursery.start_soon(_heart, lock)
+            nursery.start_soon(_heart, lock, hub)
             nursery.start_soon(_sweep, hub, watch)
             why = await _told_to_go(hub, signals)
             log.append(("supervisor-stopped", {"why": why}))
@@ -106,9 +106,13 @@ async def _keep(hub: Hub, watch: Watch, name: str, agent: Agent) -> None:
     find(hub, watch)
 
 
-async def _heart(lock: int) -> None:
+async def _heart(lock: int, hub: Hub) -> None:
+    """Beat; and have every agent look while the disk is full: a CLI whose words it does not take says nothing."""
     while True:
         beat(lock)
+        if hub.space() < FULL:
+            for agent in hub.agents.values():
+                agent.wake()
         await trio.sleep(HEARTBEAT_SECONDS)
 
 

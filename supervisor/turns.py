@@ -124,7 +124,7 @@ async def turn_told(desk: Desk, running: Running, end: told.TurnEnd, raw_end: in
     else:
         data = as_file(end.text)
     then = steering.goes_on(desk, end.goes_on, running.inc) if end.goes_on else []
-    running.interrupting = 0.0
+    running.interrupting, desk.starved = 0.0, 0
     running.working = running.sent = bool(then)
     also = [line for line in desk.pending if line.command.verb is Verb.INTERRUPT]
     fields = {"inc": running.inc, "raw_end": raw_end, **price(end.spent).encode()}

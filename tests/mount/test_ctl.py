@@ -89,12 +89,45 @@ def test_a_shell_hears_the_refusal_of_a_verb(shared: Tree, shell: str) -> None:
     assert sentence.startswith(f"{agent.name}: no verb 'frobnicate'; the verbs are start stop restart interrupt kill")
 
 
-@pytest.mark.parametrize("line", ["allow x", "allow-always x", "deny x no", "steer left", "compact", "reset-budget"])
+@pytest.mark.parametrize("line", ["allow x", "allow-always x", "deny x no", "compact", "reset-budget"])
 def test_what_the_backend_cannot_is_eopnotsupp(shared: Tree, line: str) -> None:
     for agent in (fresh(shared), busy(shared), stopped(shared, fresh(shared))):
         with refused(errno.EOPNOTSUPP):
             tell(agent, line)
         assert "start stop restart interrupt kill" in error(agent)
+
+
+def until_queued(agent: Path, ahead: int) -> None:
+    """Wait until the steer s1 is a prompt with so many ahead of it."""
+    said = f"receipt: queued\nid: s1\nahead: {ahead}\nnote: a steer that no running turn could take"
+    wait_for(lambda: (agent / "inbox/s1").read_text().startswith(said), "the steer is queued")
+
+
+def test_a_steer_that_no_turn_can_take_is_a_prompt_in_its_place(shared: Tree) -> None:
+    agent = busy(shared, gated(shared.home.parent / "gate"))
+    put(agent / "inbox/p1", b"first")
+    tell(agent, "#s1 steer go  left")
+    put(agent / "inbox/p2", b"last")
+    until_queued(agent, 1)
+    assert word(agent) == "running"
+    with refused(errno.EEXIST):
+        tell(agent, "#s1 steer again")
+    (shared.home.parent / "gate").unlink()
+    assert answers(shared, agent) == [b"go", b"first", b"go  left", b"last"]
+    tell(agent, "steer right")
+    assert shared.settle(agent.name) == "await"
+    assert (agent / "out").read_bytes() == b"right"
+    assert answers(shared, agent)[-1] == b"right"
+
+
+def test_a_waiting_steer_can_be_taken_back(shared: Tree) -> None:
+    agent = busy(shared)
+    tell(agent, "#s1 steer left")
+    until_queued(agent, 0)
+    (agent / "inbox/s1").unlink()
+    wait_for(lambda: fate(agent, "s1") == "cancelled", "it is taken back")
+    tell(agent, "interrupt")
+    assert shared.settle(agent.name) == "await"
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def _parse_line(line: str) -> Command:
         case "ask" if len(argument.split()) != 1:
             raise Refusal(errno.EINVAL, f"{word} takes the id of one ask; read `ask` for the line to copy")
         case "ask-more" | "text" if not argument:
-            raise Refusal(errno.EINVAL, f"{word} takes {'a text' if row.argument == 'text' else 'the id of an ask'}")
+            raise Refusal(errno.EINVAL, f"{word} takes {'a text' if row.argument == 'text' else 'the id of one ask'}")
     return Command(row.verb, argument, key)
 
 
