@@ -13,12 +13,14 @@ from supervisor.backends.codec import (
     Accepted,
     Asked,
     AskGone,
+    Capable,
+    Compacted,
     Decoded,
     Ready,
     Retry,
     SessionChanged,
     Setup,
-    Text,
+    Steered,
     Tool,
     ToolResult,
     TurnEnd,
@@ -212,6 +214,121 @@ def test_last_words() -> None:
     assert made.death(137, "").reason is None
 
 
-def test_accepted_names_our_message() -> None:
-    assert any(isinstance(e, Accepted) for e in decode("claude-2.1.332-init-hello.jsonl"))
-    assert any(isinstance(e, Text) and e.text == "echo#1: hello" for e in decode("claude-2.1.332-init-hello.jsonl"))
+# -- what no transcript shows -------------------------------------------------------------------------------------
+
+WORDS = {"type": "system", "subtype": "init", "capabilities": ["msg_lifecycle_v1", "b"], "session_id": "S"}
+
+
+def hear(made: ClaudeCodec, *values: object) -> list[Decoded]:
+    return [event for value in values for event in made.decode(json.dumps(value).encode())]
+
+
+def lifecycle(message: str, state: str) -> dict[str, str]:
+    return {"type": "command_lifecycle", "command_uuid": message, "state": state}
+
+
+def result(*uuids: str, **more: object) -> dict[str, object]:
+    said = {"type": "result", "is_error": False, "result": "x", "terminal_reason": "completed", "num_turns": 1}
+    return {**said, "user_message_uuids": list(uuids), **more}
+
+
+def steering(*steers: str) -> ClaudeCodec:
+    """A codec whose turn `m` runs and was steered."""
+    made = codec()
+    made.prompt("m", "text")
+    hear(made, {"type": "system", "subtype": "session_state_changed", "state": "running"}, WORDS)
+    for steer in steers:
+        assert made.steer(f"s:{steer}", steer, "more")
+    return made
+
+
+def test_what_the_cli_can_is_told_once_and_when_it_changes() -> None:
+    made = codec()
+    assert hear(made, WORDS, WORDS) == [Capable(("b", "msg_lifecycle_v1"))]
+    assert hear(made, {**WORDS, "capabilities": ["c"]}) == [Capable(("c",))]
+    assert hear(codec(), {**WORDS, "capabilities": None}) == []
+
+
+def test_a_cli_that_does_not_tell_what_becomes_of_a_message_is_not_steered() -> None:
+    made = codec()
+    made.prompt("m", "text")
+    for line in lines_of("claude-2.1.197-permission-allow-steer-folded.jsonl")[:30]:
+        made.decode(line)
+    assert made.steer("s", "n", "more") == b""
+    assert steering().steer("s", "n", "more")
+
+
+def test_an_interrupt_of_the_older_dialect_is_answered_without_a_response() -> None:
+    made = codec()
+    made.prompt("m", "text")
+    line = {"type": "control_response", "response": {"subtype": "success", "request_id": "interrupt"}}
+    assert hear(made, line) == []
+    assert ends(hear(made, result(terminal_reason="aborted_streaming"))) == [(How.INTERRUPTED, "")]
+
+
+def test_a_steer_that_only_the_result_names_is_part_of_the_turn() -> None:
+    steered, end = hear(steering("n"), result("m", "n"))
+    assert steered == Steered("s:n", True)
+    assert isinstance(end, TurnEnd)
+    assert end.goes_on == ""
+
+
+def test_steers_that_are_queued_at_the_result_run_next_one_by_one() -> None:
+    made = steering("n", "o")
+    (first,) = hear(made, result("m"))
+    second = hear(made, lifecycle("m", "completed"), lifecycle("n", "started"), result("n"))
+    third = hear(made, lifecycle("n", "completed"), lifecycle("o", "started"), result("o"))
+    assert isinstance(first, TurnEnd)
+    assert first.goes_on == "s:n"
+    assert second[0] == Accepted("n")
+    assert [e.goes_on for e in (*second, *third) if isinstance(e, TurnEnd)] == ["s:o", ""]
+
+
+def test_a_steer_that_may_have_been_said_before_is_said_again() -> None:
+    """The same message is not run twice; it is told completed where it was."""
+    made = codec()
+    made.expect("m")
+    (said,) = [json.loads(line) for line in made.expect_steer("s:n", "n", "more").splitlines()]
+    assert (said["uuid"], said["message"]["content"]) == ("n", "more")
+    assert hear(made, lifecycle("n", "completed")) == [Steered("s:n", True)]
+
+
+def test_a_compaction_that_an_earlier_process_finished() -> None:
+    made = codec()
+    made.expect_compact("c")
+    assert hear(made, lifecycle("c", "completed")) == [Compacted(True)]
+
+
+def test_a_compaction_that_fails_says_why() -> None:
+    made = codec()
+    made.compact("c")
+    failed = result("c", is_error=True, terminal_reason="api_error", result="API Error: 529")
+    (event,) = hear(made, failed)
+    assert isinstance(event, Compacted)
+    assert (event.ok, event.text) == (False, "API Error: 529")
+
+
+@pytest.mark.parametrize(("model", "seen"), [("claude-x", 1), ("<synthetic>", 0)])
+def test_what_no_model_said_is_no_text(model: str, seen: int) -> None:
+    content = [{"type": "text", "text": "a"}, {"type": "thinking", "thinking": "b"}]
+    assert len(hear(codec(), {"type": "assistant", "message": {"model": model, "content": content}})) == seen
+
+
+def test_what_a_sub_agent_says_is_not_the_answer() -> None:
+    made = codec()
+    within = {"parent_tool_use_id": "t1", "message": {"content": [{"type": "text", "text": "a"}]}}
+    delta = {"event": {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "a"}}}
+    assert hear(made, {"type": "assistant", **within}, {"type": "stream_event", **delta, **within}) == []
+    assert made.partial() == ""
+
+
+def test_costs_of_the_older_dialect_are_the_growth_of_the_total() -> None:
+    made = codec()
+    parts = ("init-hello", "permission-allow-steer-folded", "interrupt-streaming")
+    spent = []
+    for part in parts:
+        made.prompt(part, "text")
+        lines = lines_of(f"claude-2.1.197-{part}.jsonl")
+        spent += [e.spent for line in lines for e in made.decode(line) if isinstance(e, TurnEnd)]
+    assert [round(s.usd or 0.0, 5) for s in spent] == [0.00075, 0.0015, 0.0]
+    assert [s.tokens_in for s in spent] == [100, 200, 0]
