@@ -88,7 +88,7 @@ class CodexCodec:
         self._model = setup.spec.model or setup.model
         self._version = ""
         self._step = ""
-        self._stepped = self._told_thread = False
+        self._stepped = self._told_thread = self._looked = False
         self._asks: dict[int, str] = {}
         self._steers: dict[str, str] = {}
         self._changes: dict[str, Any] = {}
@@ -243,15 +243,16 @@ class CodexCodec:
             case "init":
                 agent = str(result.get("userAgent", ""))
                 self._version = agent.partition("/")[2].partition(" ")[0] or self._version
-                self._step = "" if self._stepped else self._first_step()
+                if not self._stepped and not self._told_thread:
+                    self._step = self._first_step()
                 return []
             case "thread":
                 return self._thread_reply(result, why)
             case "turns":
                 return self._turns_reply(result)
-            case "prompt" if rest == self._open and why:
+            case "prompt" if self._written(rest) and why:
                 return self._end(How.FAILED, self.partial(), why)
-            case "prompt" if rest == self._open:
+            case "prompt" if self._written(rest):
                 self._turn = str(result["turn"]["id"])
                 return []
             case "steer" if why and rest in self._steers:
@@ -261,6 +262,12 @@ class CodexCodec:
                 return [Compacted(False, why)]
             case _:
                 return []
+
+    def _written(self, message: str) -> bool:
+        """Whether an answer to a prompt is one to the open turn's. Who reads it again need not look that up."""
+        if self._step == "turns":
+            self._step = ""
+        return message == self._open
 
     def _first_step(self) -> str:
         if self._thread:
@@ -290,15 +297,23 @@ class CodexCodec:
 
     def _turns_reply(self, result: dict[str, Any]) -> list[Decoded]:
         """What became of the open turn in the process before; see module."""
-        self._step = ""
+        if self._looked:
+            return []
+        self._step, self._looked = "", True
         found: list[Decoded] = [Ready(self._version, self._model)]
         for turn in result.get("data") or ():
             items = turn.get("items") or []
             if not any(item.get("clientId") == self._open for item in items):
                 continue
             said = [str(item["text"]) for item in items if item.get("type") == "agentMessage"]
-            if turn.get("status") == "completed":
-                return [*found, *self._end(How.DONE, said[-1] if said else "")]
+            match turn.get("status"):
+                case "inProgress":  # in this very process: it was told to it while we looked
+                    return found
+                case "completed":
+                    return [*found, *self._end(How.DONE, said[-1] if said else "")]
+                case "failed":
+                    reason = str((turn.get("error") or {}).get("message", "failed"))
+                    return [*found, *self._end(How.FAILED, "\n\n".join(said), reason)]
             why = "it was cut, and codex does not go on with a cut turn"
             return [*found, *self._end(How.LOST, "\n\n".join(said), why)]
         return found

@@ -197,12 +197,94 @@ def test_a_handshake_that_fails(why: str, reason: Reason | None) -> None:
         assert shake(made, Peer({"T": []}, broken=why)) == [Unable(f"codex: {why}", reason)]
 
 
+def test_the_open_turn_is_looked_up_and_given_again_where_it_is_absent() -> None:
+    peer = Peer({"T": [turn("other", "completed", "x"), {"id": "U", "status": "interrupted", "items": []}]})
+    made = codec(session="T")
+    made.expect("m")
+    assert shake(made, peer) == [READY]
+    assert methods(peer)[-1] == "thread/turns/list"
+    assert made.take() == b""
+    assert TurnEnd not in [type(e) for e in hear(made, {"id": "turns", "result": {"data": []}})]
+
+
+@pytest.mark.parametrize(
+    ("listed", "how", "text", "reason"),
+    [
+        (turn("m", "completed", "preamble", "answer"), How.DONE, "answer", ""),
+        (turn("m", "completed"), How.DONE, "", ""),
+        (turn("m", "interrupted"), How.LOST, "", "it was cut"),
+        (turn("m", "interrupted", "a", "b"), How.LOST, "a\n\nb", "it was cut"),
+        (turn("m", "failed", error={"message": "no such model"}), How.FAILED, "", "no such model"),
+        (turn("m", "failed"), How.FAILED, "", "failed"),
+        (turn("m", "news"), How.LOST, "", "it was cut"),
+    ],
+)
+def test_the_open_turn_is_looked_up_and_ends_as_it_is_listed(listed: Line, how: How, text: str, reason: str) -> None:
+    made = codec(session="T")
+    made.expect("m")
+    ready, end = shake(made, Peer({"T": [turn("newer", "completed"), listed]}))
+    assert ready == READY
+    assert isinstance(end, TurnEnd)
+    assert (end.how, end.text) == (how, text)
+    assert end.reason.startswith(reason)
+
+
 def test_a_steered_prompt_is_found_by_its_own_item() -> None:
     listed = turn("first", "completed", "x")
     listed["items"].insert(1, {"type": "userMessage", "clientId": "m"})
     made = codec(session="T")
     made.expect("m")
     assert [type(event) for event in shake(made, Peer({"T": [listed]}))] == [Ready, TurnEnd]
+
+
+def test_a_turn_that_runs_in_this_process_is_not_ended_by_a_look_at_it() -> None:
+    """An adopter may ask before the answer to the prompt is there, and is then answered behind it."""
+    made = codec(session="T")
+    made.expect("m")
+    assert shake(made, Peer({"T": [turn("m", "inProgress", "so far")]})) == [READY]
+    assert [type(e) for e in hear(started(made), ended(text="all"))] == [TurnEnd]
+
+
+@pytest.mark.parametrize("setup", [{}, {"session": "T"}, {"fork": "T"}])
+@pytest.mark.parametrize("expected", ["", "m"])
+def test_a_supervisor_that_dies_in_the_handshake(setup: dict[str, str], expected: str) -> None:
+    """Whenever that is: who comes after it says hello again, and it is ready once."""
+    for lived in range(8):
+        peer = Peer({"T": [turn("m", "completed", "answer")]})
+        raw: list[Line] = []
+        first = codec(**setup)
+        if expected and "session" in setup:
+            first.expect(expected)
+        data, events = first.hello(), []
+        while data and len(raw) < lived:
+            lines = [answer for request in read(data) for answer in peer.answer(request)]
+            raw += lines
+            for line in lines[: max(0, lived - len(raw) + len(lines))]:
+                events += hear(first, line)
+            data = first.take()
+        if [event for event in events if isinstance(event, Ready)]:
+            continue
+        session = next((e.session for e in events if isinstance(e, SessionChanged)), setup.get("session", ""))
+        second = codec(**{**setup, "session": session})
+        if expected and "session" in setup:
+            second.expect(expected)
+        again = hear(second, *raw) + shake(second, peer, second.take() + second.hello())
+        assert len([event for event in again if isinstance(event, Ready)]) == 1, lived
+        assert len([event for event in again if isinstance(event, TurnEnd)]) == bool(expected and "session" in setup)
+        assert second.prompt("n", "x")
+        assert read(second.prompt("n", "x"))[0]["params"]["threadId"] in peer.threads
+
+
+def test_an_adopter_of_a_first_turn_does_not_look_it_up() -> None:
+    """Handshake and turn are read again from the first line; the turn runs on in the process that is read."""
+    for scenario in ("init-hello", "resume-after-kill", "cut-midtool"):
+        one = recording(f"codex-app-server-0.171.0-{scenario}")
+        (message,) = [call.message for call in one.calls]
+        made = codec(session=one.told, resume=True, continuing=True)
+        made.expect(message)
+        for line in one.lines[:12]:
+            made.decode(line)
+        assert made.take() == b""
 
 
 # -- a turn -----------------------------------------------------------------------------------------------------------
