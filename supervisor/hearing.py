@@ -83,6 +83,10 @@ class _Batch:
                 steering.compacted(desk, running, event, end)
             case told.Unable():
                 running.unable = event
+            case told.AskGone():
+                self.write()  # the ask may be among what is not written yet
+                if (note := as_note(desk, event, running, end)) is not None:
+                    self._notes.append(note)
             case _:
                 if (note := as_note(desk, event, running, end)) is not None:
                     self._notes.append(note)
@@ -118,7 +122,7 @@ def as_note(desk: Desk, event: told.Decoded, running: Running, end: int) -> Note
             fields |= {"detail": ask.detail} if ask.detail is not None else {}
             return Kind.ASKED, {**turn, **fields}
         case told.AskGone(ask=ask):
-            return Kind.ASK_GONE, {**turn, "ask": ask}
+            return (Kind.ASK_GONE, {**turn, "ask": ask}) if ask in desk.fold.asks else None
         case told.Retry(status=status, attempt=attempt, delay_ms=delay):
             return Kind.RETRY, {**turn, "status": status, "attempt": attempt, "delay_ms": delay}
         case told.Unreadable(line=text):

@@ -137,6 +137,7 @@ class CodexCodec:
     def answer(self, ask: Ask, verdict: Verdict) -> bytes:
         """Codex has no place for a reason in a refusal, so it is said into the running turn."""
         rpc = whole(ask.detail)
+        self._asks.pop(rpc, None)
         if ask.questions:
             answers = {key: {"answers": list(picked)} for key, picked in verdict.answers.items()}
             return encode_line({"id": rpc, "result": {"answers": answers}}) + self._tell_why(verdict)
@@ -339,7 +340,7 @@ class CodexCodec:
                 self._count(params)
                 return []
             case "serverRequest/resolved":
-                ask = self._asks.pop(whole(params.get("requestId")), "")
+                ask = self._asks.pop(params["requestId"], "")
                 return [AskGone(ask)] if ask else []
             case "error" if params.get("willRetry"):
                 info = params["error"].get("codexErrorInfo")
@@ -426,11 +427,12 @@ class CodexCodec:
         missed: list[Decoded] = [
             Steered(id, False, "the turn ended before it was taken") for id in self._steers.values()
         ]
-        spent = self._spending()
+        gone: list[Decoded] = [AskGone(id) for id in self._asks.values()]
+        spent, self._asks = self._spending(), {}
         self._turn = self._open = ""
         self._said, self._delta, self._spent, self._steers = [], [], (0, 0, 0), {}
         self._running = self._interrupting = False
-        return [*missed, TurnEnd(how, text, reason, spent)]
+        return [*gone, *missed, TurnEnd(how, text, reason, spent)]
 
     # -- what the CLI asks of us --------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import pytest
 from supervisor.backends import codec as told
 from supervisor.backends.codec import (
     Asked,
+    AskGone,
     Compacted,
     Decoded,
     Ready,
@@ -433,6 +434,32 @@ def test_a_compaction_that_fails(line: Line, why: str) -> None:
 
 def approval(rpc: Any = 3, **params: Any) -> Line:
     return {**note(APPROVAL, command="touch x", cwd="/w", **params), "id": rpc}
+
+
+def test_an_ask_that_was_answered_is_not_told_gone() -> None:
+    made = started()
+    (asked,) = hear(made, approval())
+    assert isinstance(asked, Asked)
+    assert asked.ask.id == "1-3"
+    made.answer(asked.ask, Verdict(True))
+    assert hear(made, note("serverRequest/resolved", requestId=3)) == []
+
+
+@pytest.mark.parametrize("status", ["interrupted", "completed", "failed"])
+def test_an_ask_that_nobody_answered_is_gone_before_its_turn_ends(status: str) -> None:
+    made = started()
+    hear(made, approval())
+    gone, end = hear(made, ended(status))
+    assert gone == AskGone("1-3")
+    assert isinstance(end, TurnEnd)
+    assert hear(made, note("serverRequest/resolved", requestId=3)) == []
+
+
+def test_an_ask_resolved_by_codex_itself_is_gone() -> None:
+    made = started()
+    hear(made, approval())
+    assert hear(made, note("serverRequest/resolved", requestId=4)) == []
+    assert hear(made, note("serverRequest/resolved", requestId=3)) == [AskGone("1-3")]
 
 
 def test_a_reason_to_deny_is_said_into_the_turn() -> None:
