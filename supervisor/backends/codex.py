@@ -68,6 +68,7 @@ _IGNORED = frozenset(
     "item/commandExecution/terminalInteraction item/mcpToolCall/progress serverRequest/resolved thread/compacted "
     "thread/settings/updated thread/readState/changed".split()
 )
+_MALFORMED = (KeyError, TypeError, AttributeError, ValueError, IndexError, ArithmeticError, RecursionError)
 _PAGE = 20
 """How many of the newest turns are looked through for the open one."""
 
@@ -227,12 +228,13 @@ class CodexCodec:
             return [Unreadable(line[:400].decode(errors="replace"))] if line.strip() else []
         try:
             if "method" not in value:
+                value["id"]
                 return self._reply(value)
             params = value.get("params") or {}
             if "id" in value:
-                return self._asked(value["id"], value["method"], params)
+                return self._served(value["id"], value["method"], params)
             return self._told(value["method"], params)
-        except (KeyError, TypeError, AttributeError, ValueError, IndexError, ArithmeticError):
+        except _MALFORMED:
             return [Unreadable(line[:400].decode(errors="replace"))]
 
     def _reply(self, value: dict[str, Any]) -> list[Decoded]:
@@ -436,12 +438,20 @@ class CodexCodec:
 
     # -- what the CLI asks of us --------------------------------------------------------------------------------
 
-    def _asked(self, rpc: Any, method: str, params: dict[str, Any]) -> list[Decoded]:
+    def _served(self, rpc: Any, method: Any, params: Any) -> list[Decoded]:
+        """Every request is answered: what is none of ours, or cannot be understood, is refused."""
+        try:
+            asked = self._asked(rpc, method, params) if type(rpc) is int else []
+        except _MALFORMED:
+            asked = []
+        if not asked:
+            self._replies += encode_line({"id": rpc, "error": {"code": -32601, "message": "not supported"}})
+            return [Unserved(str(method)[:100])]
+        self._asks[rpc] = f"{self._setup.inc}-{rpc}"
+        return asked
+
+    def _asked(self, rpc: int, method: str, params: dict[str, Any]) -> list[Decoded]:
         id = f"{self._setup.inc}-{rpc}"
-        if method in _APPROVALS or method == _QUESTIONS:
-            if not isinstance(rpc, int):
-                raise ValueError("a request id that is no number")
-            self._asks[rpc] = id
         if method in _APPROVALS:
             rules = [one for one in params.get("availableDecisions") or () if isinstance(one, dict)]
             rule = rules[0] if rules else "acceptForSession"
@@ -460,8 +470,7 @@ class CodexCodec:
                 for one in params["questions"]
             )
             return [Asked(Ask(id, "requestUserInput", params["questions"], questions=questions, detail=rpc))]
-        self._replies += encode_line({"id": rpc, "error": {"code": -32601, "message": "not supported"}})
-        return [Unserved(method)]
+        return []
 
     def death(self, rc: int, last_words: str) -> Death:
         """Words of stderr that say that another start is of no use."""

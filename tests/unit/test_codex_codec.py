@@ -20,6 +20,8 @@ from supervisor.backends.codec import (
     Steered,
     TurnEnd,
     Unable,
+    Unreadable,
+    Unserved,
 )
 from supervisor.backends.codex import CodexCodec
 from tests.unit.recordings import make, play, recording
@@ -485,6 +487,37 @@ def test_always_takes_the_rule_that_codex_offers() -> None:
         (asked,) = hear(made, approval(availableDecisions=offers))
         assert isinstance(asked, Asked)
         assert read(made.answer(asked.ask, Verdict(True, always=True))) == [{"id": 3, "result": {"decision": decision}}]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"method": "item/tool/call", "id": 5, "params": {}},
+        {"method": "mcpServer/elicitation/request", "id": "text", "params": {}},
+        {"method": "execCommandApproval", "id": 0, "params": None},
+        {"method": "item/permissions/requestApproval", "id": 7, "params": {}},
+        approval(rpc="text"),
+        approval(rpc=1.5),
+        approval(rpc=None),
+        {"method": "item/tool/requestUserInput", "id": 8, "params": {"threadId": "T"}},
+        {"method": "item/tool/requestUserInput", "id": 9, "params": {"questions": [{}]}},
+        {"method": APPROVAL, "id": 6, "params": 3},
+        {"method": 4, "id": 4},
+    ],
+)
+def test_every_other_request_is_refused(request_: Line) -> None:
+    made = started()
+    (event,) = hear(made, request_)
+    assert isinstance(event, Unserved)
+    (reply,) = read(made.take())
+    assert reply == {"id": request_["id"], "error": {"code": -32601, "message": "not supported"}}
+    assert [type(event) for event in hear(made, ended())] == [TurnEnd]
+
+
+def test_what_is_no_message_of_codex_is_unreadable() -> None:
+    strange: list[Any] = [{}, {"jsonrpc": "2.0"}, {"type": "result"}, [], 3, "method", None]
+    for value in strange:
+        assert [type(event) for event in codec().decode(json.dumps(value).encode())] == [Unreadable]
 
 
 # -- how it is started ------------------------------------------------------------------------------------------------
