@@ -345,20 +345,22 @@ class CodexCodec:
                 ask = self._asks.pop(params["requestId"], "")
                 return [AskGone(ask)] if ask else []
             case "error" if params.get("willRetry"):
-                info = params["error"].get("codexErrorInfo")
-                told: Any = next(iter(info.values()), None) if isinstance(info, dict) else None
-                told = told if isinstance(told, dict) else {}
-                return [Retry(whole(told.get("httpStatusCode")), 0, 0)]
+                info = params["error"].get("codexErrorInfo")  # a word, or one key with an object
+                details = list(info.values()) if isinstance(info, dict) else []
+                status = next((whole(x.get("httpStatusCode")) for x in details if isinstance(x, dict)), 0)
+                return [Retry(status, 0, 0)]
             case "error":
                 return []  # the failed turn tells it again
             case _:
                 if method in _IGNORED or method in self._unknown or len(self._unknown) >= 100:
                     return []
                 self._unknown.add(method)
-                return [Unknown(method, json.dumps(params)[:400])]
+                return [Unknown(str(method), json.dumps(params)[:400])]
 
     def _item_started(self, item: dict[str, Any]) -> list[Decoded]:
         kind = str(item["type"])
+        if kind == "agentMessage":  # a sample that a steer cut short is dropped
+            self._delta = []
         if kind == "fileChange":
             self._changes[str(item["id"])] = item.get("changes")
         if kind == "userMessage":

@@ -15,6 +15,7 @@ from supervisor.backends.codec import (
     Compacted,
     Decoded,
     Ready,
+    Retry,
     SessionChanged,
     Spent,
     Steered,
@@ -347,6 +348,18 @@ def test_the_end_of_a_turn_that_is_not_ours_ends_nothing() -> None:
     assert hear(made, note("turn/completed", turn={"id": "V", "status": "completed", "items": []})) == []
 
 
+def test_what_was_being_said_when_a_steer_came_is_dropped() -> None:
+    made = started()
+    hear(
+        made, note("item/started", item={"type": "agentMessage", "id": "1"}), note("item/agentMessage/delta", delta="a")
+    )
+    assert made.partial() == "a"
+    hear(
+        made, note("item/started", item={"type": "agentMessage", "id": "2"}), note("item/agentMessage/delta", delta="b")
+    )
+    assert made.partial() == "b"
+
+
 def test_tokens_are_the_growth_of_the_total() -> None:
     made = started()
     hear(made, usage("U", 150, 50), usage("U", 150, 50), usage("U", 220, 70), usage("V", 900, 680))
@@ -358,6 +371,27 @@ def test_tokens_are_the_growth_of_the_total() -> None:
     (end,) = hear(made, ended())
     assert isinstance(end, TurnEnd)
     assert end.spent.tokens_in == 100
+
+
+@pytest.mark.parametrize(
+    ("info", "status"),
+    [
+        ("internalServerError", 0),
+        ({"httpConnectionFailed": {"httpStatusCode": 503}}, 503),
+        ({"responseStreamDisconnected": {"httpStatusCode": None}}, 0),
+        ({"news": None}, 0),
+        (None, 0),
+        ({}, 0),
+    ],
+)
+def test_a_retry_is_told_whatever_its_reason_looks_like(info: Any, status: int) -> None:
+    error = note("error", error={"message": "m", "codexErrorInfo": info}, willRetry=True)
+    assert hear(started(), error) == [Retry(status, 0, 0)]
+    assert hear(started(), {**error, "params": {**error["params"], "willRetry": False}}) == []
+
+
+def test_what_experimental_ways_tell_is_no_news() -> None:
+    assert hear(started(), note("thread/readState/changed", unread=True)) == []
 
 
 # -- steers -----------------------------------------------------------------------------------------------------------
