@@ -392,13 +392,14 @@ class CodexCodec:
         return [ToolResult(str(item["id"]), ok, output or str(item.get("status", "")))]
 
     def _count(self, params: dict[str, Any]) -> None:
-        """The thread's total grows with each model call; a resume or a fork tells once where it stands."""
+        """The thread's total grows with each model call; a resume, a fork or a compaction tells first what it was."""
         usage = params["tokenUsage"]
         keys = ("inputTokens", "cachedInputTokens", "outputTokens")
         total, last = (tuple(whole(usage[part].get(key)) for key in keys) for part in ("total", "last"))
         ours = params.get("turnId") == self._turn
         if ours and self._turn:
-            base = self._total if self._counted else tuple(a - b for a, b in zip(total, last, strict=True))
+            before = total if self._compacting else tuple(a - b for a, b in zip(total, last, strict=True))
+            base = self._total if self._counted else before
             self._spent = tuple(s + max(0, a - b) for s, a, b in zip(self._spent, total, base, strict=True))
         self._total, self._counted = total, True
 

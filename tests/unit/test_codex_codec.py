@@ -10,6 +10,7 @@ import pytest
 
 from supervisor.backends import codec as told
 from supervisor.backends.codec import (
+    Accepted,
     Asked,
     AskGone,
     Compacted,
@@ -445,6 +446,15 @@ def compacting(adopter: bool = False) -> CodexCodec:
     made = codec(session="T")
     assert (made.expect_compact if adopter else made.compact)("c") == (b"" if adopter else made.compact("c"))
     return made
+
+
+def test_a_compaction_is_a_turn_without_a_prompt() -> None:
+    made = compacting(adopter=True)
+    quiet = [{"id": "compact", "result": {}}, note("turn/started", turn={"id": "U"})]
+    quiet += [usage("U", 500, 100), usage("U", 640, 140), usage("U", 640, 9000)]
+    assert hear(made, *quiet) == []
+    assert hear(made, ended()) == [Compacted(True, "", Spent(None, 140))]
+    assert [type(event) for event in hear(started(made), heard("m"), ended())] == [Accepted, TurnEnd]
 
 
 @pytest.mark.parametrize(
