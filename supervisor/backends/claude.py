@@ -67,7 +67,7 @@ class ClaudeCodec:
         self._words: tuple[str, ...] = ()
         self._unknown: set[str] = set()
         self._cost = 0.0
-        self._running = False
+        self._running = self._ready = False
         self._open = ""
         self._absorbed = False
         self._replies = b""
@@ -167,7 +167,7 @@ class ClaudeCodec:
             return [Unreadable(line[:400].decode(errors="replace"))]
         try:
             return self._decode(value)
-        except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError):
+        except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError):
             return [Unreadable(line[:400].decode(errors="replace"))]
 
     def _decode(self, value: dict[str, Any]) -> list[Decoded]:
@@ -186,9 +186,9 @@ class ClaudeCodec:
             case "user":
                 return self._tool_results(value["message"].get("content"))
             case "control_request":
-                return self._control_request(value["request_id"], value["request"])
+                return self._control_request(_id(value["request_id"]), value["request"])
             case "control_cancel_request":
-                return [AskGone(value["request_id"])]
+                return [AskGone(_id(value["request_id"]))]
             case "result":
                 return self._result(value)
             case type:
@@ -212,7 +212,8 @@ class ClaudeCodec:
         return [Delta(text)]
 
     def _control_response(self, response: dict[str, Any]) -> list[Decoded]:
-        if response.get("request_id") == "init":
+        if response.get("request_id") == "init" and not self._ready:
+            self._ready = True
             told = response.get("response") or {}
             return [Ready(version=str(told.get("claude_code_version", "")))]
         return []
@@ -227,8 +228,7 @@ class ClaudeCodec:
                     return [self._end(How.DONE, None)]
                 return []
             case "api_retry":
-                status, attempt, delay = (value.get(key) or 0 for key in ("error_status", "attempt", "retry_delay_ms"))
-                return [Retry(int(status), int(attempt), int(delay))]
+                return [Retry(*(whole(value.get(key)) for key in ("error_status", "attempt", "retry_delay_ms")))]
             case subtype:
                 return self._not_known(f"system/{subtype}", value, _IGNORED_SYSTEM_TYPES)
 
@@ -251,7 +251,7 @@ class ClaudeCodec:
             return [Steered(self._steers.pop(message), ok, "" if ok else "the turn was interrupted")]
         match state:
             case "queued" | "started":
-                return [Accepted(message)]
+                return [Accepted(message)] if message == self._open else []
             case "completed" if message and message == self._compacting:
                 self._compacting = ""
                 return [Compacted(True)]
@@ -275,7 +275,7 @@ class ClaudeCodec:
                     self._delta = []
                     found.append(Text(text))
                 case "tool_use":
-                    found.append(Tool(block["id"], block["name"], block.get("input")))
+                    found.append(Tool(_id(block["id"]), str(block["name"]), block.get("input")))
                 case _:
                     pass
         return found
@@ -284,7 +284,7 @@ class ClaudeCodec:
         if not isinstance(content, list):
             return []
         return [
-            ToolResult(block["tool_use_id"], block.get("is_error") is not True, _plain(block.get("content")))
+            ToolResult(_id(block["tool_use_id"]), block.get("is_error") is not True, _plain(block.get("content")))
             for block in content
             if block.get("type") == "tool_result"
         ]
@@ -356,6 +356,13 @@ class ClaudeCodec:
 
 def _user(message: str, text: str) -> bytes:
     return encode_line({"type": "user", "uuid": message, "message": {"role": "user", "content": text}})
+
+
+def _id(value: Any) -> str:
+    """An id that is no text could not be answered as it was asked."""
+    if not isinstance(value, str):
+        raise TypeError("an id that is no text")
+    return value
 
 
 def _rules(suggestions: Any) -> list[Any]:

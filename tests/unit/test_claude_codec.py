@@ -21,6 +21,7 @@ from supervisor.backends.codec import (
     SessionChanged,
     Setup,
     Steered,
+    Text,
     Tool,
     ToolResult,
     TurnEnd,
@@ -214,6 +215,16 @@ def test_last_words() -> None:
     assert made.death(137, "").reason is None
 
 
+def test_accepted_names_our_message() -> None:
+    message = "67479973-fdc3-4d18-b9c6-5a9d9fd07b82"
+    assert [e for e in decode("claude-2.1.332-init-hello.jsonl", message) if isinstance(e, Accepted)] == [
+        Accepted(message),
+        Accepted(message),
+    ]
+    assert not [e for e in decode("claude-2.1.332-init-hello.jsonl", "other") if isinstance(e, Accepted)]
+    assert any(isinstance(e, Text) and e.text == "echo#1: hello" for e in decode("claude-2.1.332-init-hello.jsonl"))
+
+
 # -- what no transcript shows -------------------------------------------------------------------------------------
 
 WORDS = {"type": "system", "subtype": "init", "capabilities": ["msg_lifecycle_v1", "b"], "session_id": "S"}
@@ -266,6 +277,16 @@ def test_an_interrupt_of_the_older_dialect_is_answered_without_a_response() -> N
     assert ends(hear(made, result(terminal_reason="aborted_streaming"))) == [(How.INTERRUPTED, "")]
 
 
+def test_a_steer_told_completed_before_the_result_is_part_of_the_turn() -> None:
+    made = steering("n")
+    assert hear(made, lifecycle("n", "queued"), lifecycle("n", "started"), lifecycle("n", "completed")) == [
+        Steered("s:n", True)
+    ]
+    (end,) = hear(made, result("m", "n"))
+    assert isinstance(end, TurnEnd)
+    assert end.goes_on == ""
+
+
 def test_a_steer_that_only_the_result_names_is_part_of_the_turn() -> None:
     steered, end = hear(steering("n"), result("m", "n"))
     assert steered == Steered("s:n", True)
@@ -306,6 +327,12 @@ def test_a_compaction_that_fails_says_why() -> None:
     (event,) = hear(made, failed)
     assert isinstance(event, Compacted)
     assert (event.ok, event.text) == (False, "API Error: 529")
+
+
+def test_a_cli_that_is_greeted_twice_is_ready_once() -> None:
+    """A supervisor that takes over in the handshake says hello again; the CLI answers each."""
+    line = {"type": "control_response", "response": {"request_id": "init", "response": {"claude_code_version": "9"}}}
+    assert hear(codec(), line, line) == [Ready("9")]
 
 
 @pytest.mark.parametrize(("model", "seen"), [("claude-x", 1), ("<synthetic>", 0)])
