@@ -50,7 +50,7 @@ _STEERABLE = "msg_lifecycle_v1"
 """The capability without which nobody learns what became of a second message."""
 _IGNORED = frozenset({"keep_alive", "rate_limit_event", "tool_progress", "auth_status", "tool_use_summary"})
 _IGNORED_SYSTEM_TYPES = frozenset(
-    f"system/{word}" for word in "status model_fallback permission_denied compact_boundary hook_started".split()
+    f"system/{word}" for word in "status model_fallback permission_denied hook_started".split()
 )
 
 
@@ -63,7 +63,8 @@ class ClaudeCodec:
         self._said: list[str] = []
         self._delta: list[str] = []
         self._steers: dict[str, str] = {}
-        self._compacting = ""
+        self._compacting = self._refusal = ""
+        self._shortened = False
         self._words: tuple[str, ...] = ()
         self._unknown: set[str] = set()
         self._cost = 0.0
@@ -144,7 +145,7 @@ class ClaudeCodec:
 
     def expect_compact(self, message: str) -> bytes:
         """The same message again is not run again."""
-        self._compacting = message
+        self._compacting, self._refusal, self._shortened = message, "", False
         return _user(message, "/compact")
 
     def take(self) -> bytes:
@@ -227,6 +228,9 @@ class ClaudeCodec:
                 if not self._running and self._absorbed:
                     return [self._end(How.DONE, None)]
                 return []
+            case "compact_boundary":
+                self._shortened = bool(self._compacting)
+                return []
             case "api_retry":
                 return [Retry(*(whole(value.get(key)) for key in ("error_status", "attempt", "retry_delay_ms")))]
             case subtype:
@@ -265,6 +269,7 @@ class ClaudeCodec:
 
     def _assistant(self, message: dict[str, Any], main: bool) -> list[Decoded]:
         if message.get("model") == _SYNTHETIC:
+            self._refusal = _plain(message.get("content")) if self._compacting else ""
             return []
         found: list[Decoded] = []
         for block in message.get("content") or ():
@@ -309,8 +314,9 @@ class ClaudeCodec:
             how = How.FAILED
         reason = "" if how is How.DONE else _why(value, str(terminal or "error"))
         if self._compacting and not self._open:
-            self._compacting = ""
-            return [Compacted(how is How.DONE, reason, self._spent(value))]
+            done = how is How.DONE and self._shortened
+            self._compacting, self._shortened = "", False
+            return [Compacted(done, "" if done else reason or self._refusal or "it says nothing", self._spent(value))]
         text = value.get("result")
         if how is not How.DONE or not isinstance(text, str):
             text = self.partial()

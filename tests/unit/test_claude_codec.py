@@ -314,6 +314,28 @@ def test_a_steer_that_may_have_been_said_before_is_said_again() -> None:
     assert hear(made, lifecycle("n", "completed")) == [Steered("s:n", True)]
 
 
+def test_a_compaction_is_done_where_the_cli_drew_its_boundary() -> None:
+    boundary = {"type": "system", "subtype": "compact_boundary"}
+    ended = result("c", terminal_reason=None, num_turns=0, result="")
+    synthetic = {"model": "<synthetic>", "content": [{"type": "text", "text": "Error: No messages to compact"}]}
+    refusal = {"type": "assistant", "message": synthetic}
+    for again in (False, True):
+        made = codec()
+        (said,) = [json.loads(x) for x in (made.expect_compact if again else made.compact)("c").splitlines()]
+        assert (said["uuid"], said["message"]["content"]) == ("c", "/compact")
+        (done,) = hear(made, lifecycle("c", "started"), boundary, ended, lifecycle("c", "completed"))
+        assert isinstance(done, Compacted)
+        assert done.ok
+        made.compact("d")
+        (failed,) = hear(made, refusal, ended, lifecycle("d", "completed"))
+        assert isinstance(failed, Compacted)
+        assert (failed.ok, failed.text) == (False, "Error: No messages to compact")
+    made = steering()
+    hear(made, boundary)
+    made.compact("c")
+    assert [e.ok for e in hear(made, result("m"), ended) if isinstance(e, Compacted)] == [False]
+
+
 def test_a_compaction_that_an_earlier_process_finished() -> None:
     made = codec()
     made.expect_compact("c")
