@@ -48,6 +48,8 @@ _ENDED = {"completed": How.DONE, "aborted_streaming": How.INTERRUPTED, "aborted_
 _SYNTHETIC = "<synthetic>"
 _STEERABLE = "msg_lifecycle_v1"
 """The capability without which nobody learns what became of a second message."""
+_USAGE = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+_USAGE_OF_MODEL = ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens", "outputTokens")
 _IGNORED = frozenset({"keep_alive", "rate_limit_event", "tool_progress", "auth_status", "tool_use_summary"})
 _IGNORED_SYSTEM_TYPES = frozenset(
     f"system/{word}" for word in "status model_fallback permission_denied hook_started".split()
@@ -337,17 +339,17 @@ class ClaudeCodec:
     def _spent(self, value: dict[str, Any]) -> Spent:
         """What this turn cost, in USD and tokens: what it says since the last result, else the growth of this
         process's total."""
-        usage = value.get("usage")
-        usage = usage if isinstance(usage, dict) else {}
-        fresh, written, cached = (
-            whole(usage.get(key)) for key in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-        )
-        since = value.get("model_usage_since_last_result")
+        usage, since = value.get("usage"), value.get("model_usage_since_last_result")
         total = amount(value.get("total_cost_usd"))
         usd, self._cost = max(0.0, total - self._cost), max(total, self._cost)
-        if isinstance(since, dict):
-            usd = sum(amount(model.get("costUSD")) for model in since.values() if isinstance(model, dict))
-        return Spent(usd, fresh + written + cached, cached, whole(usage.get("output_tokens")))
+        told, keys = [usage], _USAGE
+        if isinstance(since, dict):  # of `usage`, a turn that was cut and a compaction have nothing
+            told, keys = list(since.values()), _USAGE_OF_MODEL
+            usd = sum((amount(model.get("costUSD")) for model in told if isinstance(model, dict)), 0.0)
+        fresh, written, cached, out = (
+            sum(whole(part.get(key)) for part in told if isinstance(part, dict)) for key in keys
+        )
+        return Spent(usd, fresh + written + cached, cached, out)
 
     def death(self, rc: int, last_words: str) -> Death:
         """The stderr lines that ask for another way of starting, or that say it is of no use."""
