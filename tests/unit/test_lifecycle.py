@@ -738,3 +738,18 @@ def test_a_legal_supervisor_is_never_refused_and_the_fold_knows_all(actions: lis
     assert fold(driver.pen.events) == state == fold(driver.pen.events, "b")
     assert len(state.deaths) <= 50
     assert state.restarts == sum(1 for e in driver.pen.events if e.kind == "exited" and e.data["next"] == "backoff")
+
+
+def test_who_takes_over_reads_from_behind_the_last_end_that_the_cli_told() -> None:
+    """A turn that ended without a word of the CLI moves nothing; a compaction is settled like a turn."""
+    pen = at(Life.UP)
+    pen.note("turn-ended", inc=2, turn=1, how="done", raw_end=500)
+    assert pen.fold.turn_raw == 500
+    pen.note("prompt-given", turn=2, id="p2", withheld=True)
+    pen.note("turn-ended", turn=2, how="interrupted")
+    assert pen.fold.turn_raw == 500
+    pen.note("compacted", inc=2, ok=True, raw_end=700)
+    assert pen.fold.turn_raw == 700
+    pen.note("exited", inc=2, next="resting")
+    pen.note("spawned", inc=3, pid=13)
+    assert pen.fold.turn_raw == 0

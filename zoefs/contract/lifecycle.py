@@ -124,7 +124,8 @@ class Fold:
     """What the journal says. Fed event by event; everything in it follows from the events alone.
 
     `standing`: what the CLI has of this session: nothing yet, `accepted` prompt, or a turn that is `done`.
-    `former_session`: one that was given up, since its record was gone.
+    `former_session`: one that was given up, since its record was gone. `turn_raw`: how far into what this incarnation
+    said everything is settled; who takes over begins to read there.
     """
 
     born: str = ""
@@ -336,7 +337,9 @@ class Fold:
         spent = spent_of(event)
         self._settle(self.given, FATE_OF_TURN[how], event, self.turn, event.text("note"), spent=spent)
         self.turn_open, self.given, self.last_turn, self.asks = False, "", how, {}
-        self.own_answer, self.turn_raw = "", event.offset("raw_end") or 0
+        self.own_answer = ""
+        if (raw_end := event.offset("raw_end")) is not None:  # else it ended without a word of the CLI
+            self.turn_raw = raw_end
         self.out = f"turns/{self.turn}"
         self.spent = self.spent.plus(spent)
         if how is How.DONE:
@@ -364,6 +367,8 @@ class Fold:
 
     def _compacted(self, event: Event) -> None:
         self.spent = self.spent.plus(spent_of(event))
+        if (raw_end := event.offset("raw_end")) is not None:
+            self.turn_raw = raw_end
 
     def _verb_begun(self, event: Event) -> None:
         """A verb was begun in this turn: done again after a crash, it must mean the same turn."""
