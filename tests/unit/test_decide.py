@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import attrs
 import pytest
@@ -37,6 +38,9 @@ def line(verb: Verb) -> Line:
 
 
 BASE = View(life=Life.RESTING, transport="stream", on_lost=OnLost.CONTINUE, now=100.0)
+UP = attrs.evolve(BASE, life=Life.UP, alive=True)
+STARTING = attrs.evolve(UP, life=Life.STARTING)
+TURN = attrs.evolve(UP, turn_open=True, sent=True)
 P = (order(1),)
 
 TABLE: list[tuple[str, View, Act | None]] = [
@@ -101,6 +105,47 @@ TABLE: list[tuple[str, View, Act | None]] = [
     ),
     ("one that is gone is lost", attrs.evolve(BASE, transport="turn", turn_open=True, prompt=Bytes.GONE), Do.LOSE),
     ("start starts", attrs.evolve(BASE, wanted=True), Do.SPAWN),
+    (
+        "a held turn is started for where it can be looked up",
+        attrs.evolve(BASE, turn_open=True, on_lost=OnLost.HOLD, looks_up=True),
+        Do.SPAWN,
+    ),
+    (
+        "but not where it is given up",
+        attrs.evolve(BASE, life=Life.FAILED, turn_open=True, on_lost=OnLost.HOLD, looks_up=True),
+        Do.LOSE,
+    ),
+    (
+        "nor while others start",
+        attrs.evolve(BASE, turn_open=True, on_lost=OnLost.HOLD, looks_up=True, slot=False),
+        None,
+    ),
+    ("an ask waits", attrs.evolve(TURN, ask_due=101.0), None),
+    ("until it is due", attrs.evolve(TURN, ask_due=100.0), Do.ANSWER),
+    ("a verb goes before that", attrs.evolve(TURN, ask_due=99.0, line=line(Verb.ALLOW)), Obey(line(Verb.ALLOW))),
+    ("and the end of a turn that took too long", attrs.evolve(TURN, ask_due=99.0, deadline=100.0), Do.TIME_OUT),
+    ("an ending has no time for asks", attrs.evolve(TURN, ask_due=99.0, ending=101.0), None),
+    ("a dead CLI asks nothing", attrs.evolve(TURN, alive=False, ask_due=99.0), Do.BURY),
+    ("a handshake that failed is ended", attrs.evolve(STARTING, unable=True), Do.ABANDON),
+    ("before verbs", attrs.evolve(STARTING, unable=True, line=line(Verb.STOP)), Do.ABANDON),
+    ("once", attrs.evolve(STARTING, unable=True, ending=101.0), None),
+    (
+        "though kill overtakes it",
+        attrs.evolve(STARTING, unable=True, ending=101.0, line=line(Verb.KILL)),
+        Obey(line(Verb.KILL)),
+    ),
+    ("not where the supervisor goes", attrs.evolve(STARTING, unable=True, rest=True), Do.REST),
+    ("nor when it died of it", attrs.evolve(STARTING, unable=True, alive=False), Do.BURY),
+    ("prompts wait while history is shortened", attrs.evolve(UP, compacting=True, prompts=P), None),
+    ("verbs do not", attrs.evolve(UP, compacting=True, line=line(Verb.STOP)), Obey(line(Verb.STOP))),
+    ("nor for ever", attrs.evolve(UP, compacting=True, prompts=P, deadline=100.0), Do.TIME_OUT),
+    ("afterwards they go", attrs.evolve(UP, prompts=P), Give(P[0])),
+    ("steers are said in a turn", attrs.evolve(TURN, line=line(Verb.STEER)), Obey(line(Verb.STEER))),
+    (
+        "compact is asked of one that is up",
+        attrs.evolve(UP, line=line(Verb.COMPACT), prompts=P),
+        Obey(line(Verb.COMPACT)),
+    ),
 ]
 
 
@@ -124,6 +169,10 @@ def views(draw: st.DrawFn) -> View:
         same_boot=draw(st.booleans()),
         sent=draw(st.booleans()),
         stdin_torn=draw(st.booleans()),
+        looks_up=draw(st.booleans()),
+        ask_due=draw(times),
+        compacting=draw(st.booleans()),
+        unable=draw(st.booleans()),
         slot=draw(st.booleans()),
         room=draw(st.booleans()),
         rest=draw(st.booleans()),
@@ -152,6 +201,7 @@ def test_no_act_against_the_rules(view: View) -> None:
             assert view.life in (Life.UP, Life.RESTING)
             assert view.line is None
             assert view.room
+            assert not (process and (view.compacting or view.unable))
         case Do.SPAWN:
             assert view.room
             assert not process
@@ -169,13 +219,29 @@ def test_no_act_against_the_rules(view: View) -> None:
         case Do.ESCALATE | Do.REST | Do.REPLACE | Do.TIME_OUT:
             assert process
             assert view.alive
+        case Do.ANSWER:
+            assert process
+            assert view.alive
+            assert 0 < view.ask_due <= view.now
+            assert not view.ending
+            assert not view.rest
+        case Do.ABANDON:
+            assert process
+            assert view.alive
+            assert view.unable
+            assert not view.ending
         case Do.LOSE:
             assert view.turn_open
             assert not process or view.prompt is Bytes.GONE
+            held = view.transport == "turn" or (view.on_lost is OnLost.HOLD and not view.looks_up)
+            assert process or held or view.life in (Life.FAILED, Life.STOPPED)
         case None:
             at = wake_at(view)
             assert at == 0.0 or at > view.now, "it would spin"
             assert not view.ending or not process or view.ending > view.now
+            due = view.ask_due if process and view.alive and not view.ending else 0.0
+            assert not 0 < due <= view.now, "an ask would wait for ever"
+            assert not (process and view.alive and view.unable and not view.ending)
         case _:
             pass
 
@@ -184,8 +250,8 @@ def test_no_act_against_the_rules(view: View) -> None:
 @pytest.mark.parametrize("life", list(Life))
 def test_stop_is_heard_in_every_state(verb: Verb, life: Life) -> None:
     """Field lesson: stop during backoff, during spawn, in failure: nothing may starve it."""
-    for transport, turn_open, rest, slot in itertools.product(
-        ("stream", "turn"), (False, True), (False, True), (False, True)
+    for transport, turn_open, rest, slot, compacting, ask_due in itertools.product(
+        ("stream", "turn"), (False, True), (False, True), (False, True), (False, True), (0.0, 99.0)
     ):
         view = attrs.evolve(
             BASE,
@@ -194,9 +260,45 @@ def test_stop_is_heard_in_every_state(verb: Verb, life: Life) -> None:
             turn_open=turn_open,
             rest=rest,
             slot=slot,
+            compacting=compacting,
+            ask_due=ask_due,
             alive=True,
             line=line(verb),
             started=True,
         )
         act = decide(view)
         assert act == Obey(line(verb)) or (rest and act is Do.REST), (view, act)
+
+
+@pytest.mark.parametrize("field", ["looks_up", "compacting", "unable"])
+def test_what_only_a_process_can_be_changes_nothing_without_one(field: str) -> None:
+    """`compacting` and `unable` are said of a process, `looks_up` of what follows one that was lost."""
+    for life, transport, turn_open in itertools.product(
+        (Life.BACKOFF, Life.FAILED, Life.STOPPED), ("stream", "turn"), (False, True)
+    ):
+        view = attrs.evolve(BASE, life=life, transport=transport, turn_open=turn_open, until=101.0, prompts=P)
+        more: dict[str, Any] = {field: True}
+        assert decide(attrs.evolve(view, **more)) == decide(view)
+
+
+@pytest.mark.parametrize(
+    ("view", "at"),
+    [
+        (attrs.evolve(TURN, ask_due=105.0), 105.0),
+        (attrs.evolve(TURN, ask_due=105.0, deadline=103.0), 103.0),
+        (attrs.evolve(TURN, ask_due=102.0, deadline=103.0), 102.0),
+        (attrs.evolve(TURN, ask_due=102.0, ending=109.0), 109.0),
+        (attrs.evolve(UP, compacting=True, deadline=700.0, prompts=P), 700.0),
+        (attrs.evolve(STARTING, deadline=160.0), 160.0),
+        (TURN, 0.0),
+    ],
+)
+def test_when_to_look_again(view: View, at: float) -> None:
+    assert decide(view) is None
+    assert wake_at(view) == at
+
+
+def test_every_act_is_the_answer_to_some_view() -> None:
+    """The table has a row for each act."""
+    acts = {act if isinstance(act, Do) else type(act) for _, _, act in TABLE}
+    assert acts == {*Do, Obey, Give, TakeOut, NoteGone, type(None)}
