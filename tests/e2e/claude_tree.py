@@ -46,13 +46,6 @@ def binary_of(cli: Cli) -> Path:
     pytest.skip(sentence)
 
 
-def user_home(base: Path) -> dict[str, str]:
-    """A HOME of the CLI's own: its shells run the start files of whoever it belongs to, and a kill may cut those."""
-    home = base / "user"
-    home.mkdir()
-    return {"HOME": str(home)}
-
-
 @attrs.frozen
 class CliTree:
     """A living tree, the model behind it, and the spec of an agent."""
@@ -88,12 +81,19 @@ class ClaudeTree(CliTree):
     spec = spec_of("claude", PASSED)
 
 
+def empty_home(base: Path) -> dict[str, str]:
+    """A HOME without a file: what the caller's shells do when they log in is no part of a test."""
+    path = base / "user"
+    path.mkdir()
+    return {"HOME": str(path)}
+
+
 @contextlib.contextmanager
 def claude_tree(base: Path) -> Iterator[ClaudeTree]:
     """Both daemons, a fake model, and the environment by which the CLI finds it."""
     binary = binary_of(CLAUDE)
     with AnthropicFake(base / "model.jsonl") as fake:
         given = (fake.url, "dummy", str(base / "config"), "1")
-        extra = {**dict(zip(PASSED, given, strict=True)), CLAUDE.variable: str(binary), **user_home(base)}
+        extra = {**dict(zip(PASSED, given, strict=True)), CLAUDE.variable: str(binary)} | empty_home(base)
         with living(base, extra) as tree:
             yield ClaudeTree(tree, fake)

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.e2e.claude_tree import CliTree, binary_of, spec_of, user_home
+from tests.e2e.claude_tree import CliTree, binary_of, empty_home, spec_of
 from tests.fakes.install_clis import CODEX
 from tests.fakes.openai import OpenAIFake
 from tests.living import living
@@ -62,6 +62,6 @@ def codex_tree(base: Path) -> Iterator[CodexTree]:
     """Both daemons, a fake model, and the environment by which the CLI finds it."""
     binary = binary_of(CODEX)
     with OpenAIFake(base / "model.jsonl") as fake:
-        extra = {**codex_home(base / "codex", fake.url), CODEX.variable: str(binary), **user_home(base)}
+        extra = {**codex_home(base / "codex", fake.url), CODEX.variable: str(binary)} | empty_home(base)
         with living(base, extra) as tree:
             yield CodexTree(tree, fake)

@@ -57,6 +57,8 @@ class Fake:
     def __init__(self, log: Path) -> None:
         self.log = log
         self.url = ""
+        self._entries: list[Entry] = []
+        self._read = 0
 
     def __enter__(self) -> Self:
         command = [sys.executable, self.program, "--log", str(self.log)]
@@ -90,8 +92,14 @@ class Fake:
 
     def entries(self) -> list[Entry]:
         """The whole log up to now, both kinds; a line that is being written is left out."""
-        lines = self.log.read_bytes().split(b"\n") if self.log.exists() else [b""]
-        return [json.loads(line) for line in lines[:-1]]
+        if self.log.exists():
+            with self.log.open("rb") as file:
+                file.seek(self._read)
+                for line in file:
+                    if line.endswith(b"\n"):
+                        self._entries.append(json.loads(line))
+                        self._read += len(line)
+        return list(self._entries)
 
     def requests(self) -> list[Entry]:
         """Every request up to now, in the order of arrival."""
