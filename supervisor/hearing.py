@@ -33,8 +33,8 @@ async def drain(desk: Desk, running: Running) -> bool:
     for line, end in running.lines():
         decoded = running.codec.decode(line)
         if end > seen:
-            for event in decoded:
-                await batch.take(event, end)
+            for event in decoded:  # only with the last of them all of the line is noted
+                await batch.take(event, end if event is decoded[-1] else end - len(line) - 1)
         if batch.bytes > BATCH:
             batch.write()
             await trio.lowlevel.checkpoint()

@@ -139,6 +139,7 @@ def make_codec(desk: Desk, inc: int, binary: str, resume: bool) -> told.Codec:
         turn=desk.fold.turn,
         cwd=str(cwd_of(desk)),
         model=desk.fold.model,
+        up=desk.fold.life is Life.UP and desk.fold.inc == inc,
     )
     return CODECS[spec.backend](setup)
 

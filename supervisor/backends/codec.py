@@ -25,7 +25,7 @@ class Setup:
     `session` is empty before the CLI told one. `resume`: the CLI is believed to have a record of it. `fork`: the
     session to begin from a copy of, while this agent's own has no record. `lasting`: a turn of this session has ended,
     so that a session without a record is a loss. `continuing`: a cut turn is to be gone on with. `model`: the one
-    that an earlier handshake told.
+    that an earlier handshake told. `up`: this incarnation's handshake is over: another supervisor finished it.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Setup:
     turn: int = 0
     cwd: str = ""
     model: str = ""
+    up: bool = False
 
 
 @attrs.frozen

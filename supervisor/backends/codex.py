@@ -182,7 +182,7 @@ class CodexCodec:
     def take(self) -> bytes:
         """Refusals of requests that we do not serve, the next step of the handshake, an interrupt that waited."""
         lines, self._replies = self._replies, b""
-        step, self._step = self._step, ""
+        step, self._step = "" if self._setup.up else self._step, ""
         self._stepped = self._stepped or bool(step)
         match step:
             case "start":
