@@ -56,7 +56,7 @@ class Desk:
     ctl that are begun and not done; `ctl_orders`: those claimed; `wanted`: a verb asked for a start; `resume`: what the
     last words of a CLI said of how to start the next; `running_resumed`: how the present one was started. `must_look`:
     something other than the CLI's output may have changed. `starved`: the incarnation under whose open turn the disk
-    was full, else 0.
+    was full, else 0. `turned`: the last one that ended was turned away as started the wrong way.
     """
 
     def __init__(self, home: AgentHome, hub: Hub) -> None:
@@ -74,6 +74,7 @@ class Desk:
         self.wanted = False
         self.resume: bool | None = None
         self.running_resumed: bool | None = None
+        self.turned = False
         self.spec_text = b""
         self.spec_error = ""
         self.spec = Spec(backend=DEFAULT_BACKEND)

@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from supervisor import hearing, process, steering, turns
+from supervisor import hearing, process, starts, steering, turns
 from supervisor.answers import write_answer
 from supervisor.backends import codec as told
 from supervisor.decide import Line
@@ -17,7 +17,7 @@ from supervisor.desk import INTERRUPT_ANSWER, Desk, Ending, Note
 from supervisor.restarts import Next, after_death, in_words
 from zoefs.contract.events import Kind, seconds
 from zoefs.contract.lifecycle import Life
-from zoefs.contract.words import How, OnLost, Verb
+from zoefs.contract.words import How, OnLost, Reason, Verb
 from zoefs.disk.files import size
 from zoefs.disk.process import lives
 
@@ -113,6 +113,9 @@ async def bury(desk: Desk) -> None:
         desk.resume = death.resume
     why = desk.ending.why if desk.ending else _begun_before(desk)
     after = what_follows(desk, why, rc, last_words, death)
+    desk.turned = turns_away(desk, death)
+    if after.life is Life.FAILED:
+        desk.resume, desk.turned = None, False
     notes: list[Note] = []
     also: list[Line] = []
     exited: dict[str, Any] = {"inc": running.inc, "rc": rc, "next": after.life, "reason": after.reason}
@@ -147,6 +150,12 @@ async def bury(desk: Desk) -> None:
     desk.running = None
 
 
+def turns_away(desk: Desk, death: told.Death) -> bool:
+    """Whether it ended because its session is to be begun otherwise: resumed, or not. Where both are refused, the
+    record is there and cannot be read."""
+    return death.resume is not None and death.resume is not desk.running_resumed
+
+
 def what_follows(desk: Desk, why: str, rc: int | None, last_words: str, death: told.Death) -> Next:
     """Where the agent stands after this exit."""
     if why in (Verb.STOP, Verb.KILL):
@@ -161,7 +170,9 @@ def what_follows(desk: Desk, why: str, rc: int | None, last_words: str, death: t
     if rc == 0 and not desk.fold.turn_open and desk.fold.life is Life.UP:
         return Next(Life.RESTING)
     now = time.time()
-    if why == "replace" or (death.resume is not None and death.resume is not desk.running_resumed):
+    if desk.turned and turns_away(desk, death):
+        return Next(Life.FAILED, reason=Reason.CONTEXT_LOST, text=starts.no_record(desk))
+    if why == "replace" or turns_away(desk, death):
         return Next(Life.BACKOFF, until=now, text="started anew")
     lived = now - seconds(desk.fold.spawned_t)
     what = "did not finish its handshake" if why in ("handshake", "unable") else in_words(rc)

@@ -105,9 +105,7 @@ def find_obstacle(desk: Desk) -> dict[str, str] | None:
         text = f"no program {wanted!r} can be run; mend the spec or PATH, then `restart`"
         return {"reason": Reason.CONFIG, "text": text}
     if desk.spec.backend in RECORDS and desk.fold.standing == "done" and not may_resume(desk, env):
-        gone = f"{desk.spec.backend} has no record of session {desk.fold.session} any more"
-        text = f"{gone}; `restart` begins a new one, and stat keeps this one's id"
-        return {"reason": Reason.CONTEXT_LOST, "text": text}
+        return {"reason": Reason.CONTEXT_LOST, "text": no_record(desk)}
     return None
 
 
@@ -147,8 +145,7 @@ def make_codec(desk: Desk, inc: int, binary: str, resume: bool) -> told.Codec:
 async def spawn(desk: Desk) -> None:
     """Start the CLI, where nothing stands in the way. A stream CLI takes one of the slots until it is ready."""
     if (obstacle := find_obstacle(desk)) is not None:
-        desk.wanted = False
-        desk.note((Kind.FAILED, obstacle), *desk.settled(desk.pending, ok=False, text=obstacle["text"]))
+        give_up(desk, obstacle["reason"], obstacle["text"])
         return
     begun = False
     if desk.backend.transport == "stream":
@@ -196,9 +193,7 @@ async def _spawn(desk: Desk) -> bool:
     except OSError as error:
         if error.errno != errno.E2BIG:
             raise
-        desk.note(
-            (Kind.FAILED, {"reason": Reason.CONFIG, "text": "its command line and environment are too long to be run"})
-        )
+        give_up(desk, Reason.CONFIG, TOO_LONG)
         return False
     finally:
         os.close(lock)
@@ -208,6 +203,19 @@ async def _spawn(desk: Desk) -> bool:
     if not turn:
         desk.put(running, codec.hello())
     return True
+
+
+def give_up(desk: Desk, reason: str, text: str) -> None:
+    """It cannot be started: that is noted in one write with the verbs that wanted it."""
+    desk.wanted = False
+    desk.note((Kind.FAILED, {"reason": reason, "text": text}), *desk.settled(desk.pending, ok=False, text=text))
+
+
+def no_record(desk: Desk) -> str:
+    return (
+        f"{desk.spec.backend} has no record of session {desk.fold.session} any more; `restart` begins a new one, and "
+        "this one's id is kept in stat"
+    )
 
 
 def note_spawned(desk: Desk, inc: int, keeper: Mark, adopted: bool) -> None:
