@@ -19,7 +19,7 @@ from supervisor.desk import Desk, Note
 from supervisor.pricing import price
 from supervisor.running import Running
 from zoefs.contract.events import Kind, utc
-from zoefs.contract.home import Order, OrderKind
+from zoefs.contract.home import STEER_LATE, Order, OrderKind
 from zoefs.contract.words import OrderId, Verb
 from zoefs.disk.files import replace, size
 
@@ -108,6 +108,7 @@ def goes_on(desk: Desk, id: str, inc: int) -> list[Note]:
             turn = desk.fold.turn + 1
             fields = {"id": id, "turn": turn, "inc": inc, "order": order.name, "boot": desk.hub.boot}
             fields["bytes"] = size(desk.home.taken / order.name)
+            fields["note"] = f"{STEER_LATE} {desk.fold.turn}"
             notes = [(kind, {**noted, "key": ""}) for kind, noted in desk.settled([line], text=f"became turn {turn}")]
             notes += [(Kind.PROMPT_GIVEN, fields), (Kind.PROMPT_ACCEPTED, {"id": id, "inc": inc, "turn": turn})]
     return notes

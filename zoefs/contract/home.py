@@ -44,6 +44,7 @@ class OrderKind(StrEnum):
 
 
 PROMPTS = frozenset({OrderKind.PROMPT, OrderKind.RECOVERED, OrderKind.STEER})
+STEER_LATE = "a steer that came too late for its turn and is one of its own, behind turn"
 STEER_QUEUED = "a steer that no running turn could take; it is a prompt of its own"
 
 _ORDER = re.compile(r"([0-9a-f]{16})\.([a-z]+)\.([A-Za-z0-9_][A-Za-z0-9._-]*)")

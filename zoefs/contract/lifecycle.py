@@ -366,9 +366,10 @@ class Fold:
             self._mark(event)
 
     def _compacted(self, event: Event) -> None:
+        """Between turns: what the CLI said up to here is not needed to understand what it says next."""
         self.spent = self.spent.plus(spent_of(event))
-        if (raw_end := event.offset("raw_end")) is not None:
-            self.turn_raw = raw_end
+        if not self.turn_open:
+            self.turn_raw = event.offset("raw_end") or self.turn_raw
 
     def _verb_begun(self, event: Event) -> None:
         """A verb was begun in this turn: done again after a crash, it must mean the same turn."""
