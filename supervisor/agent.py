@@ -112,7 +112,7 @@ class Agent(Desk):
             started=0 < f.given_inc <= f.inc,
             same_boot=f.given_boot == self.hub.boot,
             sent=running is not None and running.sent,
-            stdin_torn=running is not None and running.adopted and f.stdin_open,
+            stdin_torn=running is not None and running.torn,
             looks_up=self.backend.looks_up,
             ask_due=ask_due,
             compacting=running is not None and bool(running.compacting),

@@ -170,6 +170,9 @@ class Desk:
 
     def pump(self, running: Running) -> None:
         """Write what stdin takes now, and note what has been written whole."""
+        running.torn = running.torn and self.fold.stdin_open
+        if running.torn:
+            return
         running.pump()
         if not running.drained:
             if not running.watched:

@@ -3,6 +3,7 @@
 `sent`: the open turn's prompt was put on this process's stdin. `working`: it may be working on the open turn, since
 it was sent or is being continued. `interrupting`: when an interrupt that was sent must have been answered, else 0.
 `compacting`: until when its history may be being shortened, else 0. `unable`: what it said when its handshake failed.
+`torn`: a supervisor that died may have left its stdin in mid-line, so nothing is to be written behind that.
 
 Nothing here decides. Reading never loses a byte: the raw file is the truth and `offset` counts whole lines of it.
 Writing never waits: what the FIFO does not take now stays in the outbox.
@@ -46,6 +47,7 @@ class Running:
     watched: bool = False
     interrupting: float = 0.0
     compacting: float = 0.0
+    torn: bool = False
     unable: Unable | None = None
     _delta: list[str] = attrs.Factory(list)
     _delta_size: int = 0

@@ -57,7 +57,7 @@ def run(desk: Desk, inc: int, keeper: Mark, codec: told.Codec, adopted: bool = F
     if adopted:
         running.offset = desk.fold.turn_raw
         running.sent = desk.fold.sent_inc == inc
-        running.working = True
+        running.working, running.torn = True, desk.fold.stdin_open
         if desk.fold.turn_open:
             codec.expect(desk.message_id(desk.fold.given))
     desk.running = running
