@@ -10,8 +10,10 @@ import pytest
 
 from tests.disk.test_files import FORK, in_child, limit_files
 from zoefs.contract.events import Event, decode_lines
+from zoefs.contract.snapshot import Place
 from zoefs.disk.files import names
-from zoefs.disk.journal import CHUNK, Tail, Writer
+from zoefs.disk.journal import Tail, Writer
+from zoefs.disk.segments import CHUNK
 
 
 def now() -> float:
@@ -44,7 +46,7 @@ def test_a_batch_is_written_and_read(path: Path) -> None:
     assert writer.seq == 43
     assert tail.read() == events
     assert tail.read() == []
-    assert tail.offset == path.stat().st_size
+    assert tail.place.offset == path.stat().st_size
     assert tail.read() == writer.append() == []
     assert tail.read() == []
     assert writer.seq == 43
@@ -173,7 +175,7 @@ def test_lines_longer_than_a_look_are_read_whole(path: Path, length: int) -> Non
     writer.close()
     tail = Tail(path)
     assert tail.read() == events
-    assert tail.offset == path.stat().st_size
+    assert tail.place.offset == path.stat().st_size
 
 
 def test_a_line_that_arrives_in_pieces_is_seen_once_whole(path: Path) -> None:
@@ -195,7 +197,7 @@ def test_a_reader_starts_at_its_offset(path: Path) -> None:
     write(path, "a")
     offset = path.stat().st_size
     second = write(path, "b", seq=1)
-    assert Tail(path, offset).read() == second
+    assert Tail(path, Place(1, offset, 1)).read() == second
 
 
 def test_a_reader_beside_a_writer_sees_each_event_once_and_whole(path: Path) -> None:

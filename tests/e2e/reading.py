@@ -11,9 +11,10 @@ import signal
 from pathlib import Path
 
 from tests.living import Tree, wait_for
-from zoefs.contract.events import Event, decode_lines
+from zoefs.contract.events import Event
 from zoefs.contract.home import AgentHome, Home
 from zoefs.contract.words import AgentName
+from zoefs.disk.journal import Tail
 from zoefs.disk.process import start_time
 
 
@@ -23,15 +24,13 @@ def agent_home(tree: Tree, name: str) -> AgentHome:
 
 
 def journal(tree: Tree, name: str) -> Path:
-    """The journal's path."""
+    """The path of the journal's current segment."""
     return Home(tree.home).journal(AgentName(name))
 
 
 def events(tree: Tree, name: str, kind: str = "") -> list[Event]:
-    """The events of an agent, or those of one kind; none where there is no journal yet."""
-    path = journal(tree, name)
-    found = decode_lines(path.read_bytes())[0] if path.exists() else []
-    return [event for event in found if kind in ("", event.kind)]
+    """The events of an agent from all segments, or those of one kind; none where there is no journal yet."""
+    return [event for event in Tail(journal(tree, name)).read() if kind in ("", event.kind)]
 
 
 def ends(tree: Tree, name: str, id: str) -> list[str]:

@@ -1,8 +1,8 @@
 """Every path of HOME, once, and the names of the files in `orders/`.
 
     agents/NAME/   born spec.toml session orders/{tmp,new,taken,cancelled,cut}/ turns/N chat raw/N.ndjson err/N.log
-                   exit/N stdin pid lock work/
-    log/           agents/NAME.jsonl supervisor.jsonl zoefs.jsonl
+                   exit/N stdin pid lock work/ fold.json
+    log/           agents/NAME.jsonl supervisor.jsonl zoefs.jsonl, and the older segments of each: JOURNAL.FIRST
     retired/       what rmdir moved away
 
 An order is one file. Its name is `STAMP.WHAT.ID`: orders sort by STAMP, WHAT says what it asks (OrderKind), ID is
@@ -47,6 +47,7 @@ PROMPTS = frozenset({OrderKind.PROMPT, OrderKind.RECOVERED, OrderKind.STEER})
 STEER_LATE = "a steer that came too late for its turn and is one of its own, behind turn"
 STEER_QUEUED = "a steer that no running turn could take; it is a prompt of its own"
 
+_FIRST = re.compile("[0-9]{12,}")
 _ORDER = re.compile(r"([0-9a-f]{16})\.([a-z]+)\.([A-Za-z0-9_][A-Za-z0-9._-]*)")
 
 
@@ -111,6 +112,20 @@ def stamp_of(number: int) -> Stamp:
 def made_id(stamp: Stamp) -> OrderId:
     """The id made for a prompt that came through `in`."""
     return OrderId(f"in-{stamp}")
+
+
+def segment_of(journal: Path, first: int) -> Path:
+    """Where a journal's segment that begins with event `first` is kept once a newer one is the current.
+
+    No agent's journal has such a name: they end in `.jsonl`.
+    """
+    return journal.with_name(f"{journal.name}.{first:012d}")
+
+
+def first_of(journal: Path, name: str) -> int | None:
+    """The first event of the older segment with this file name; None where it is none of this journal."""
+    head, _, first = name.rpartition(".")
+    return int(first) if head == journal.name and _FIRST.fullmatch(first) else None
 
 
 @attrs.frozen
@@ -207,6 +222,11 @@ class AgentHome:
         return self.path / "lock"
 
     @property
+    def snapshot(self) -> Path:
+        """The fold as of some event of the journal, written by the supervisor: a cache, never the truth."""
+        return self.path / "fold.json"
+
+    @property
     def work(self) -> Path:
         """The default cwd."""
         return self.path / "work"
@@ -245,7 +265,7 @@ class Home:
         return self.log / "agents"
 
     def journal(self, name: AgentName) -> Path:
-        """The journal of one agent; it outlives the agent."""
+        """The current segment of an agent's journal; it outlives the agent."""
         return self.agent_logs / f"{name}.jsonl"
 
     @property

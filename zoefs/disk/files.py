@@ -59,6 +59,14 @@ def replace(path: Path, data: bytes, mode: int = 0o600) -> None:
     sync_dir(path.parent)
 
 
+def open_or_none(path: Path) -> int | None:
+    """A descriptor for reading; None where there is no file."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+
+
 def read(path: Path) -> bytes | None:
     """The bytes of a file; None where there is none."""
     try:

@@ -7,26 +7,17 @@ import errno
 import os
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 from zoefs.contract.events import utc
 from zoefs.contract.home import Home
 from zoefs.contract.words import LONGEST_STATUS
-from zoefs.disk.files import modified, size
+from zoefs.disk.files import modified, open_or_none, size
 from zoefs.disk.lock import holder
 from zoefs.mount import readers
 from zoefs.mount.tree import FileRow, help_text
 from zoefs.mount.view import View
 
 _LATER = ("conductor", "bonfire")
-
-
-def open_or_none(path: Path) -> int | None:
-    """A descriptor for reading; None where there is no file."""
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
 
 
 class Content:

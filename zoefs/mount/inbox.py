@@ -16,9 +16,8 @@ import trio
 
 from zoefs.contract.home import Order, OrderKind
 from zoefs.contract.words import FINAL, ORDER_ID_RULE, OrderId, is_order_id
-from zoefs.disk.files import names, size, sync_dir, sync_file
+from zoefs.disk.files import names, open_or_none, size, sync_dir, sync_file
 from zoefs.mount import readers
-from zoefs.mount.content import open_or_none
 from zoefs.mount.handles import FileHandle, Handle
 from zoefs.mount.inodes import Entries
 from zoefs.mount.stage import next_stamp
