@@ -12,11 +12,13 @@ from supervisor import ctl, endings, hearing, starts, turns
 from supervisor.decide import Act, Bytes, Do, Give, NoteGone, Obey, TakeOut, View, decide, wake_at
 from supervisor.desk import Desk
 from supervisor.hub import FULL
+from supervisor.upkeep import Upkeep
 from zoefs.contract.events import Kind, seconds
 from zoefs.contract.home import PROMPTS, OrderKind, parse_order
-from zoefs.contract.lifecycle import Life, fold
+from zoefs.contract.lifecycle import Life
 from zoefs.disk.files import names, read_text
-from zoefs.disk.journal import Tail, Writer
+from zoefs.disk.history import load
+from zoefs.disk.journal import Writer
 
 HANDSHAKE_SECONDS = 60.0
 BETWEEN_BITS, BETWEEN_FIRST = 0.03, 0.002
@@ -30,14 +32,18 @@ class Gone(Exception):
 class Agent(Desk):
     """See module."""
 
+    upkeep: Upkeep
+
     async def keep(self) -> None:
         """Keep the agent until it is retired (raises Gone). Any other error: begin again from disk."""
         await self.load()
         while True:
             self.woken, self.must_look = trio.Event(), False
             view = await self.look()
+            self.upkeep.keep(self.fold, self.hub.nursery)
             act = decide(view)
             if act is not None:
+                await self.upkeep.rotate(self.fold)
                 await self.act(act)
                 continue
             at = wake_at(view)
@@ -63,9 +69,11 @@ class Agent(Desk):
         self.born = read_text(self.home.born)
         if not self.born:
             raise Gone
-        events = await trio.to_thread.run_sync(Tail(self.hub.home.journal(self.home.name)).read)
-        self.fold = fold(events)
-        self.journal = Writer(self.hub.home.journal(self.home.name), self.fold.seq)
+        path = self.hub.home.journal(self.home.name)
+        history = await trio.to_thread.run_sync(load, path, self.home.snapshot, self.born)
+        self.fold = history.fold
+        self.journal = Writer(path, self.fold.seq)
+        self.upkeep = Upkeep(self.journal, self.home.snapshot, self.hub.sizes, history.replayed)
         if self.fold.born != self.born:
             self.note((Kind.CREATED, {"name": self.home.name, "born": self.born}))
         self.read_spec()

@@ -14,6 +14,7 @@ import trio
 
 from supervisor.running import Running
 from zoefs.contract.home import Home
+from zoefs.disk.journal import Sizes
 
 STARTS_AT_ONCE = 3
 RESERVE = 1 << 18
@@ -52,6 +53,11 @@ class Hub:
     resting: bool = False
     room: bool = True
     starting: set[str] = attrs.Factory(set)
+
+    @property
+    def sizes(self) -> Sizes:
+        """How long journals grow."""
+        return Sizes.of(self.env)
 
     @property
     def mount(self) -> str:

@@ -18,13 +18,14 @@ import trio
 from zoefs.contract.backends import BACKENDS, Backend, is_tested
 from zoefs.contract.events import Event, Kind
 from zoefs.contract.home import PROMPTS, AgentHome, Home, Order, OrderKind, parse_order
-from zoefs.contract.lifecycle import Fold, Life, Waiting, fold, helps, queues, status_of
+from zoefs.contract.lifecycle import Fold, Life, Waiting, helps, queues, status_of
 from zoefs.contract.refusal import Refusal
 from zoefs.contract.spec import DEFAULT_BACKEND, Spec, SpecError, effective
 from zoefs.contract.verbs import Command, parse_ctl
 from zoefs.contract.words import FINAL, QUEUE_BYTES_MAX, QUEUE_MAX, SETTLED, Fate, Status, Verb
 from zoefs.disk.files import names, read, read_text, size
-from zoefs.disk.journal import Tail, TakenBack
+from zoefs.disk.history import load
+from zoefs.disk.journal import TakenBack
 
 
 @attrs.frozen
@@ -65,8 +66,7 @@ class View:
         self.made = self.mtime = agent.born.stat().st_mtime_ns
         self._refuse = refuse
         self._published = published
-        self._tail = Tail(home.journal(agent.name))
-        self.fold: Fold = fold(self._tail.read(), self.born)
+        self._read_history()
         self.waiting: dict[str, Queued] = {}
         self._by_id: dict[str, Queued] = {}
         self._sorted: dict[str, Queued] | None = None
@@ -264,10 +264,14 @@ class View:
             self._feed(event)
         return bool(events)
 
+    def _read_history(self) -> None:
+        history = load(self.journal, self.home.snapshot, self.born)
+        self._tail = history.tail
+        self.fold = history.fold if history.fold.born == self.born else Fold(born=self.born, seq=history.fold.seq)
+
     def _begin_anew(self) -> bool:
         """The supervisor took back lines on a full disk: fold the whole journal again."""
-        self._tail = Tail(self._tail.path)
-        self.fold = fold(self._tail.read(), self.born)
+        self._read_history()
         self._find_waiting()
         for name in self.counters:
             self.counters[name] += 1
