@@ -20,7 +20,7 @@ from supervisor.watch import Watch
 from zoefs.contract.home import HEARTBEAT_SECONDS, Home
 from zoefs.contract.words import AgentName, is_agent_name
 from zoefs.disk.files import names
-from zoefs.disk.journal import Tail, Writer
+from zoefs.disk.journal import Sizes, Writer, recent
 from zoefs.disk.lock import beat, take
 from zoefs.disk.process import boot_id, raise_descriptor_limit
 
@@ -37,7 +37,8 @@ async def run(home: Home, env: Mapping[str, str]) -> None:
     os.utime(lock, (0, 0))
     become_subreaper()
     raise_descriptor_limit()
-    log = Writer(home.supervisor_log, _last_seq(home))
+    seq = max((event.seq for event in recent(home.supervisor_log)), default=0)
+    log = Writer(home.supervisor_log, seq, limit=Sizes.of(env).log)
     log.append(("supervisor-started", {"pid": os.getpid()}))
     going = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
     with trio.open_signal_receiver(*going) as signals:
@@ -56,10 +57,6 @@ async def run(home: Home, env: Mapping[str, str]) -> None:
     log.close()
     os.utime(lock, (0, 0))
     os.close(lock)
-
-
-def _last_seq(home: Home) -> int:
-    return max((event.seq for event in Tail(home.supervisor_log).read()), default=0)
 
 
 def find(hub: Hub, watch: Watch) -> None:

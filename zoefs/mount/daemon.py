@@ -21,6 +21,7 @@ from inotify_simple import INotify, flags
 from zoefs.contract.home import Home
 from zoefs.contract.refusal import Refusal
 from zoefs.contract.words import Exit
+from zoefs.disk.journal import Sizes
 from zoefs.disk.layout import ensure
 from zoefs.disk.lock import Held, take, tell
 from zoefs.disk.process import raise_descriptor_limit
@@ -68,7 +69,7 @@ def run(home_path: Path, mountpoint: Path, allow_other: bool = False) -> int:
             print(f"zoefs: {mountpoint}: {error.strerror}", file=sys.stderr)
             return Exit.FAILED
         raise_descriptor_limit()
-        service = Service(home)
+        service = Service(home, Sizes.of(os.environ))
         journals = INotify(nonblocking=True)
         stack.callback(journals.close)
         journals.add_watch(str(home.agent_logs), flags.MODIFY | flags.CREATE | flags.MOVED_TO)

@@ -23,12 +23,13 @@ from zoefs.contract.home import SHARED, Home, OrderKind
 from zoefs.contract.lifecycle import Life
 from zoefs.contract.refusal import Refusal
 from zoefs.contract.words import AGENT_NAME_RULE, AgentName, is_agent_name
-from zoefs.disk.files import names, read, sync_dir
-from zoefs.disk.journal import Tail, Writer
+from zoefs.disk.files import names, open_or_none, read, sync_dir
+from zoefs.disk.journal import Sizes, Writer, recent
 from zoefs.disk.lock import try_lock
 from zoefs.disk.process import agent_of
 from zoefs.mount import readers
-from zoefs.mount.content import Content, open_or_none
+from zoefs.mount.content import Content
+from zoefs.mount.events import JournalHandle
 from zoefs.mount.handles import FileHandle, GrowingHandle, Handle, TextHandle, WaitHandle, WordHandle
 from zoefs.mount.inbox import Inboxes, is_draft
 from zoefs.mount.inodes import (
@@ -57,7 +58,7 @@ Make = Callable[[], Attributes]
 class Service:
     """See module. `changed(view, word)` is called after each change of an agent, with whether its status is another."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, sizes: Sizes) -> None:
         self.home = home
         self.views: dict[str, View] = {}
         self.changed: Callable[[View, bool], None] = lambda view, word: None
@@ -69,8 +70,8 @@ class Service:
         self._creating: set[str] = set()
         self._mtime = time.time_ns()
         self._closing = False
-        past = Tail(home.mount_log).read()
-        self._log = Writer(home.mount_log, max((event.seq for event in past), default=0))
+        past = recent(home.mount_log)
+        self._log = Writer(home.mount_log, max((event.seq for event in past), default=0), limit=sizes.log)
         self._refusals = {e.text("agent"): (e.t, e.text("text")) for e in past if e.kind == "refused"}
 
     # -- the agents ---------------------------------------------------------------------------------------------
@@ -266,7 +267,7 @@ class Service:
             case "out":
                 return FileHandle(lambda: self._content.open_out(view), view, row.wakes)
             case "events":
-                return GrowingHandle(lambda: open_or_none(self.home.journal(view.name)), view, row.wakes)
+                return JournalHandle(self.home.journal(view.name), view, row.wakes)
             case "chat":
                 return GrowingHandle(lambda: open_or_none(view.home.chat), view, row.wakes)
             case "spec":
