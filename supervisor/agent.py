@@ -74,6 +74,7 @@ class Agent(Desk):
         self.fold = history.fold
         self.journal = Writer(path, self.fold.seq)
         self.upkeep = Upkeep(self.journal, self.home.snapshot, self.hub.sizes, history.replayed)
+        self.upkeep.begin()
         if self.fold.born != self.born:
             self.note((Kind.CREATED, {"name": self.home.name, "born": self.born}))
         self.read_spec()

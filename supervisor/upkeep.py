@@ -19,7 +19,7 @@ import trio
 from supervisor.hub import RESERVE, complain
 from zoefs.contract.lifecycle import Fold
 from zoefs.contract.snapshot import Snapshot, copied, encode
-from zoefs.disk.files import replace, sync_file
+from zoefs.disk.files import names, replace, sync_file
 from zoefs.disk.journal import Sizes, Writer
 
 QUIET_SECONDS = 3.0
@@ -40,6 +40,12 @@ class Upkeep:
         self._every = sizes.snapshot
         self._longest = sizes.rotate
         self._keeping = False
+
+    def begin(self) -> None:
+        """Take away what a supervisor left that was killed while it kept the fold."""
+        for name in names(self.path.parent):
+            if name.startswith(f".{self.path.name}."):
+                (self.path.parent / name).unlink(missing_ok=True)
 
     def keep(self, fold: Fold, nursery: trio.Nursery) -> None:
         """Have the fold kept where it is time. Waits for nothing."""

@@ -308,3 +308,10 @@ async def test_a_home_that_was_moved_away_is_no_error(ground: Ground, capsys: py
     ground.kept = ground.kept.parent / "gone" / "fold.json"
     await kept_now(upkeep(ground, replayed=1000), ground.state)
     assert "not kept" in capsys.readouterr().err
+
+
+def test_what_a_killed_supervisor_left_half_written_is_taken_away(ground: Ground) -> None:
+    for name in (".fold.json.17.3", ".other.17.3"):
+        (ground.kept.parent / name).touch()
+    upkeep(ground).begin()
+    assert names(ground.kept.parent) == [".other.17.3", "r1.jsonl"]

@@ -113,6 +113,7 @@ def test_whatever_is_killed_nothing_is_lost_between_segments(tiny: Tree, base: P
     for name in AGENTS:
         agent_home(tiny, name).snapshot.unlink()
     tiny.up()
+    wait_for(lambda: not list(tiny.home.glob("agents/*/.fold.json.*")), "nothing half written is left")
     for name in AGENTS:
         check_whole(tiny, name)
 

@@ -18,6 +18,7 @@ from zoefs.contract.home import (
     made_id,
     parse_order,
     parse_stage,
+    segment_of,
     stamp_of,
 )
 from zoefs.contract.words import SINGLE_WRITE_MAX, AgentName, OrderId, is_order_id
@@ -141,8 +142,10 @@ def test_the_layout_is_that_of_the_page() -> None:
     logs = (HOME.journal(name), HOME.supervisor_log, HOME.mount_log)
     assert shown(logs) == "log/agents/r1.jsonl log/supervisor.jsonl log/zoefs.jsonl"
     assert shown((AGENT.path,)) == "agents/r1"
+    assert shown((segment_of(HOME.journal(name), 42),)) == "log/agents/r1.jsonl.000000000042"
     files = (AGENT.born, AGENT.spec, AGENT.session, AGENT.chat, AGENT.stdin, AGENT.pid, AGENT.lock, AGENT.work)
     assert shown(files, AGENT.path) == "born spec.toml session chat stdin pid lock work"
+    assert shown((AGENT.snapshot,), AGENT.path) == "fold.json"
     numbered = (AGENT.turn(3), AGENT.raw(3), AGENT.err(3), AGENT.exit(3))
     assert shown(numbered, AGENT.path) == "turns/3 raw/3.ndjson err/3.log exit/3"
     orders = (AGENT.tmp, AGENT.new, AGENT.taken, AGENT.cancelled, AGENT.cut)
