@@ -14,8 +14,9 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -67,6 +68,13 @@ def _exactly(kind: type) -> _Codec:
     return _Codec(_same, back)
 
 
+def _text(value: Any) -> str:
+    """The same text is one object, as it is in a fold that was fed."""
+    if type(value) is not str:
+        raise TypeError("str expected")
+    return sys.intern(value)
+
+
 _list, _dict = _exactly(list).back, _exactly(dict).back
 
 
@@ -76,35 +84,38 @@ def _codec(kind: Any) -> _Codec:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return _Codec(_same, _same)
-    if kind in (str, int, float, bool):
+    if kind is str:
+        return _Codec(_same, _text)
+    if kind in (int, float, bool):
         return _exactly(kind)
     if origin is tuple and inner[1:] == (...,):
         one = _codec(inner[0])
         return _Codec(lambda v: [one.there(x) for x in v], lambda v: tuple(one.back(x) for x in _list(v)))
     if origin is tuple:
-        row = [_codec(x) for x in inner]
-        return _Codec(lambda v: _each(row, v, "there"), lambda v: tuple(_each(row, _list(v), "back")))
+        there, back = [_codec(x).there for x in inner], [_codec(x).back for x in inner]
+        return _Codec(lambda v: _each(there, v), lambda v: tuple(_each(back, v)))
     if origin is set and inner == (str,):
-        return _Codec(sorted, lambda v: {_codec(str).back(x) for x in _list(v)})
+        return _Codec(sorted, lambda v: {_text(x) for x in _list(v)})
     if origin is dict and inner[0] is str:
         of = _codec(inner[1])
         return _Codec(
             lambda v: {key: of.there(x) for key, x in v.items()},
-            lambda v: {key: of.back(x) for key, x in _dict(v).items()},
+            lambda v: {_text(key): of.back(x) for key, x in _dict(v).items()},
         )
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return _Codec(str, kind)
     if attrs.has(kind):
         names, row = [name for name, _ in _fields(kind)], [_codec(of) for _, of in _fields(kind)]
-        return _Codec(
-            lambda v: [codec.there(getattr(v, name)) for name, codec in zip(names, row, strict=True)],
-            lambda v: kind(*_each(row, _list(v), "back")),
-        )
+        there, back = [x.there for x in row], [x.back for x in row]
+        return _Codec(lambda v: _each(there, [getattr(v, name) for name in names]), lambda v: kind(*_each(back, v)))
     raise TypeError(f"no codec for {kind}")
 
 
-def _each(row: list[_Codec], values: Any, way: str) -> list[Any]:
-    return [getattr(codec, way)(value) for codec, value in zip(row, values, strict=True)]
+def _each(ways: Sequence[Callable[[Any], Any]], values: Any) -> list[Any]:
+    """A row of values, each its own way."""
+    if type(values) not in (list, tuple):
+        raise TypeError("a row expected")
+    return [way(value) for way, value in zip(ways, values, strict=True)]
 
 
 def _fields(kind: type) -> list[tuple[str, Any]]:
