@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import types
 import typing
 from enum import StrEnum
 from typing import Any
@@ -27,6 +28,8 @@ def sample(kind: Any, n: int) -> Any:
         return {"a": [n, None, True, 1.5, "\ud800"]}
     if kind in (str, int, float, bool):
         return {str: f"caf\u00e9 {n}\n", int: n, float: n + 0.25, bool: True}[kind]
+    if origin is types.UnionType and inner[1] is types.NoneType:
+        return sample(inner[0], n) if n % 2 else None
     if origin is tuple and inner[1:] == (...,):
         return (sample(inner[0], n), sample(inner[0], n + 1))
     if origin is tuple:

@@ -15,6 +15,7 @@ import copy
 import functools
 import json
 import sys
+import types
 import typing
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -88,6 +89,12 @@ def _codec(kind: Any) -> _Codec:
         return _Codec(_same, _text)
     if kind in (int, float, bool):
         return _exactly(kind)
+    if origin is types.UnionType and len(inner) == 2 and inner[1] is types.NoneType:
+        some = _codec(inner[0])
+        return _Codec(
+            lambda v: None if v is None else some.there(v),
+            lambda v: None if v is None else some.back(v),
+        )
     if origin is tuple and inner[1:] == (...,):
         one = _codec(inner[0])
         return _Codec(lambda v: [one.there(x) for x in v], lambda v: tuple(one.back(x) for x in _list(v)))
