@@ -115,8 +115,11 @@ def goes_on(desk: Desk, id: str, inc: int) -> list[Note]:
 
 
 def compact(desk: Desk, line: Line) -> None:
-    """Have the CLI shorten its history; prompts wait meanwhile."""
+    """Have the CLI shorten its history; prompts wait meanwhile. Told so in a turn, codex would cut it."""
     running = desk.running
+    if desk.fold.turn_open:
+        desk.note(*desk.settled([line], ok=False, text=f"turn {desk.fold.turn} began before it; compact after it"))
+        return
     if running is None or running.ended:
         desk.note(*desk.settled([line], ok=False, text="its CLI is not running; start it first"))
         return

@@ -212,6 +212,16 @@ def test_a_compaction_that_fails_fails_its_verb_with_the_reason(make: Make) -> N
     assert event.text("text") == done.text("text") == "nothing to shorten"
 
 
+def test_a_prompt_that_was_given_before_is_not_cut_by_a_compaction(make: Make) -> None:
+    """The mount permitted it while the agent waited; codex would interrupt the turn that has begun since."""
+    bench = make()
+    steering.compact(bench.desk, bench.line(Verb.COMPACT))
+    (done,) = bench.told()
+    assert done.data["ok"] is False
+    assert bench.written() == []
+    assert bench.running.compacting == 0.0
+
+
 @pytest.mark.parametrize("gone", [True, False])
 def test_only_a_cli_that_runs_can_compact(make: Make, gone: bool) -> None:
     bench = make(turn=False)
