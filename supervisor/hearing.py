@@ -69,8 +69,8 @@ class _Batch:
                 self._notes.append((Kind.DELTA, {**base, "text": text}))
             return
         self.eventful = True
-        if isinstance(event, told.Text | told.TurnEnd):
-            running.said_whole(time.monotonic())
+        if isinstance(event, told.Text | told.TurnEnd) or (isinstance(event, told.Steered) and event.ok):
+            running.said_whole(time.monotonic())  # what was being said when a steer was taken is dropped
         match event:
             case told.TurnEnd():
                 self.write()

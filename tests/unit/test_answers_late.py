@@ -184,3 +184,14 @@ async def test_bits_and_the_whole_piece_in_one_breath_are_noted_as_the_piece(ben
     bench.agent.raw(1).write_text("".join(json.dumps(value) + "\n" for value in (*bits, item("ab"))))
     await hearing.drain(bench.desk, bench.running)
     assert [(event.kind, event.text("text")) for event in bench.told()] == [("text", "ab")]
+
+
+async def test_what_a_steer_cut_short_is_not_the_beginning_of_what_follows(bench: Bench) -> None:
+    bench.codec.steer("s", "n", "more")
+    started = {"type": "userMessage", "id": "2", "clientId": "n"}
+    lines: list[Any] = [{"method": "item/agentMessage/delta", "params": {"delta": "dropped"}}]
+    lines += [{"method": "item/started", "params": {"item": started}}]
+    lines += [{"method": "item/agentMessage/delta", "params": {"delta": "x" * DELTA_MAX}}]
+    bench.agent.raw(1).write_text("".join(json.dumps(value) + "\n" for value in lines))
+    await hearing.drain(bench.desk, bench.running)
+    assert [(event.kind, event.text("text")) for event in bench.told()] == [("delta", "x" * DELTA_MAX)]
