@@ -381,3 +381,51 @@ def test_costs_of_the_older_dialect_are_the_growth_of_the_total() -> None:
         spent += [e.spent for line in lines for e in made.decode(line) if isinstance(e, TurnEnd)]
     assert [round(s.usd or 0.0, 5) for s in spent] == [0.00075, 0.0015, 0.0]
     assert [s.tokens_in for s in spent] == [100, 200, 0]
+
+
+# -- the handshake ------------------------------------------------------------------------------------------------
+
+
+def begin(made: ClaudeCodec, sessions: set[str]) -> tuple[list[bytes], str, int | None]:
+    """What the CLI does with this command line and hello, by the facts: its stdout, its stderr, its exit code."""
+    words = made.argv()
+    hello = json.loads(made.hello())
+    assert hello == {"type": "control_request", "request_id": "init", "request": {"subtype": "initialize"}}
+    given = {word: words[n + 1] for n, word in enumerate(words[:-1]) if word in ("--session-id", "--resume")}
+    if len(given) == 2 and "--fork-session" not in words:
+        return [], "Error: --session-id can only be used with --resume if --fork-session is also specified.", 1
+    if "--resume" in given and given["--resume"] not in sessions:
+        return (
+            lines_of("claude-2.1.332-resume-unknown.jsonl"),
+            f"No conversation found with session ID: {given['--resume']}",
+            1,
+        )
+    if given.get("--session-id") in sessions:
+        return [], f"Error: Session ID {given['--session-id']} is already in use.", 1
+    return lines_of("claude-2.1.332-init-hello.jsonl")[:1], "", None
+
+
+@pytest.mark.parametrize(
+    ("setup", "sessions", "ready", "resume"),
+    [
+        ({}, set(), True, None),
+        ({"resume": True}, {"S"}, True, None),
+        ({"resume": True}, set(), False, False),
+        ({}, {"S"}, False, True),
+        ({"fork": "P"}, {"P"}, True, None),
+        ({"fork": "P"}, set(), False, False),
+        ({"fork": "P", "resume": True}, {"S", "P"}, True, None),
+    ],
+)
+def test_a_session_is_begun_resumed_or_forked_and_the_last_words_say_what_to_try(
+    setup: dict[str, object], sessions: set[str], ready: bool, resume: bool | None
+) -> None:
+    made = codec(**setup)
+    lines, words, rc = begin(made, sessions)
+    events = [event for line in lines for event in made.decode(line)]
+    assert [event for event in events if isinstance(event, Ready)] == ([Ready("2.1.332")] if ready else [])
+    assert not [event for event in events if isinstance(event, TurnEnd)]
+    assert (rc is None) is ready
+    if rc is not None:
+        death = made.death(rc, words)
+        assert (death.resume, death.reason) == (resume, None)
