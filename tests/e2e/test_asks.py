@@ -6,6 +6,7 @@ The model is the fake; its log is the witness of what the CLI made of an answer.
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -347,3 +348,90 @@ def test_a_tool_that_waits_for_its_gate_is_let_through(both: Both) -> None:
     assert both.tree.status(agent.name) == "running"
     open_gate(agent, "x")
     assert "through x" in agent.ended("k1")[1]
+
+
+# -- who dies right after the answer, and other ways to end an ask ------------------------------------------------
+
+
+def test_the_supervisor_dies_right_after_an_answer(both: Both) -> None:
+    agent = both.make()
+    for n, delay in enumerate((0.0, 0.003, 0.01, 0.05)):
+        agent.prompt(f"k{n}", f"[[bash:touch made{n}]] [[bash:touch no{n}]]")
+        first = agent.ask()
+        agent.ctl(f"allow {first}")
+        time.sleep(delay)
+        both.tree.kill("supervisor")
+        both.heal()
+        second = agent.ask_after(first)
+        agent.ctl(f"deny {second} not number {n}")
+        time.sleep(delay)
+        both.tree.kill("supervisor")
+        both.heal()
+        assert agent.ended(f"k{n}")[0] == "done", agent.story()
+        assert agent.heard(f"not number {n}")
+    assert agent.answers() == ["allow", "deny"] * 4
+    assert files(agent.work) == [f"made{n}" for n in range(4)]
+    agent.turn("last", "last")
+    assert all("".join(agent.history()).count(f"not number {n}") <= 1 for n in range(4))
+
+
+def test_the_cli_dies_right_after_an_answer(both: Both) -> None:
+    agent = both.make()
+    for n, delay in enumerate((0.0, 0.01, 0.05)):
+        agent.prompt(f"k{n}", f"[[bash:touch made{n}]] then")
+        agent.ctl(f"allow {agent.ask()}")
+        time.sleep(delay)
+        agent.kill_cli()
+        wait_for(lambda: both.tree.status(agent.name) in ("await", "blocked"), "it goes on")
+        if both.tree.status(agent.name) == "blocked":
+            agent.ctl(line_of(agent, "allow"))
+        assert agent.ended(f"k{n}")[0] in (("done",) if both.kind.continues else ("done", "lost"))
+    agent.turn("last", "last")
+    assert [agent.history().count(f"[[bash:touch made{n}]] then") for n in range(3)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("verb", ["stop", "restart", "kill"])
+def test_an_agent_that_asks_is_ended_by_hand_and_prompts_behind_it_go_on(both: Both, verb: str) -> None:
+    agent = both.make()
+    agent.turn("k0", "first")
+    agent.prompt("k1", "[[bash:touch made]] then say it")
+    ask = agent.ask()
+    agent.prompt("k2", "queued behind it")
+    assert both.tree.status(agent.name) == "blocked"
+    agent.ctl(verb)
+    assert agent.ended("k1")[0] == "cancelled"
+    assert agent.refused(f"allow {ask}") in ("EBUSY", "ESTALE")
+    if verb != "restart":
+        assert agent.settle() == "stopped"
+        assert agent.receipt("k2")["receipt"] == "queued"
+        agent.ctl("start")
+    assert agent.ended("k2")[0] == "done"
+    assert [text for text in agent.history() if "then say it" not in text] == ["first", "queued behind it"]
+    assert files(agent.work) == []
+
+
+def test_a_turn_that_asks_for_too_long_is_interrupted(both: Both) -> None:
+    agent = both.make("turn_timeout = 1\n")
+    agent.prompt("k1", "[[bash:touch made]] then say it")
+    assert agent.ended("k1")[0] == "cancelled"
+    assert "turn_timeout" in agent.receipt("k1")["note"]
+    assert agent.turn("k2", "next") == "echo#2: next\n"
+    assert agent.stat()["incarnation"] == "1"
+
+
+def test_a_permission_of_deny_asks_nobody_and_runs_nothing(both: Both) -> None:
+    agent = both.make('permission = "deny"\n')
+    agent.turn("k1", "[[bash:touch made]] then say it")
+    assert files(agent.work) == []
+    assert not agent.events("asked")
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 500])
+def test_an_error_of_the_model_is_a_failed_turn_of_codex(only_codex: Both, status: int) -> None:
+    agent = only_codex.make()
+    agent.prompt("k1", f"[[error:{status}]] please")
+    assert agent.ended("k1") == ("failed", "")
+    assert agent.settle() in ("await", "failed")
+    assert "turn 1: " in agent.read("error")
+    if only_codex.tree.status(agent.name) == "await":
+        assert agent.turn("k2", "still there?").endswith("still there?\n")
