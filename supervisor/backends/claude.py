@@ -74,13 +74,14 @@ class ClaudeCodec:
         self._open = ""
         self._absorbed = False
         self._replies = b""
+        self._forks = bool(setup.fork) and not setup.resume
 
     def argv(self) -> list[str]:
         """The command line; every flag each time, since resuming restores only some of them."""
         spec = self._setup.spec
         words = [self._setup.binary, "-p", "--input-format", "stream-json", "--output-format", "stream-json"]
         words += ["--verbose", "--include-partial-messages", "--permission-prompt-tool", "stdio"]
-        if self._setup.fork and not self._setup.resume:
+        if self._forks:
             words += ["--resume", self._setup.fork, "--fork-session", "--session-id", self._setup.session]
         else:
             words += ["--resume" if self._setup.resume else "--session-id", self._setup.session]
@@ -356,6 +357,8 @@ class ClaudeCodec:
         if "Session ID" in last_words and "is already in use" in last_words:
             return Death(resume=True)
         if "No conversation found" in last_words:
+            if self._forks:
+                return Death(Reason.CONFIG, f"fork: claude has no record of session {self._setup.fork} to copy")
             return Death(resume=False)
         if rc == 1 and (line := _config_error(last_words)):
             return Death(Reason.CONFIG, line)

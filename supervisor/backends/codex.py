@@ -287,6 +287,8 @@ class CodexCodec:
             if gone and self._thread and not self._setup.lasting and not self._setup.fork:
                 self._thread, self._step, self._counted = "", "start", True
                 return []
+            if gone and not self._thread:
+                return [Unable(f"fork: codex has no record to copy: {why}", Reason.CONFIG)]
             config = Reason.CONFIG if "configuration" in why else None
             return [Unable(f"codex: {why}", Reason.CONTEXT_LOST if gone else config)]
         self._told_thread = True

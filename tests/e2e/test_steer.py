@@ -299,3 +299,55 @@ def test_model_and_permission_of_the_spec_hold_from_the_next_start_in_the_same_s
     assert agent.read("session") == session
     assert agent.history()[0] == "first"
     assert len(agent.events("asked")) == 1
+
+
+def test_several_into_an_answer_that_streams(both: Both) -> None:
+    agent = both.make()
+    text = "[[slow:1]] a long answer"
+    agent.prompt("k1", text)
+    agent.reached(text)
+    wait_for(agent.more_deltas_than(1), "it streams")
+    agent.prompt("k2", "a prompt between them")
+    for n in range(3):
+        agent.ctl(f"#s{n} steer part {n}")
+    for n in range(3):
+        settled(agent, f"s{n}")
+    assert agent.ended("k1")[0] == agent.ended("k2")[0] == "done"
+    assert agent.settle() == "await"
+    agent.turn("last", "last")
+    said = [line for text in agent.history() for line in text.splitlines()]  # claude makes one text of several
+    assert [line for line in said if line.startswith("part ")] == ["part 0", "part 1", "part 2"], agent.story()
+    assert said.count("a prompt between them") == 1
+
+
+@pytest.mark.parametrize("verb", ["stop", "restart", "kill"])
+def test_right_before_the_cli_is_ended_by_hand(both: Both, verb: str) -> None:
+    agent = both.make(both.kind.free)
+    agent.prompt("k1", f"[[bash:{gate('x')}]] go")
+    in_tool(agent, "x")
+    agent.ctl("#s steer mind the gap")
+    agent.ctl(verb)
+    assert agent.ended("k1")[0] == "cancelled"
+    if verb != "restart":
+        assert agent.settle() == "stopped"
+        agent.ctl("start")
+    fate, _ = agent.ended("s")
+    assert fate in ("done", "cancelled")
+    agent.turn("last", "last")
+    assert agent.history().count("mind the gap") == 1, agent.story()
+
+
+def test_a_fork_of_an_agent_that_has_said_nothing_is_refused_and_tells_why(both: Both) -> None:
+    agent = both.make()
+    agent.ctl("start")
+    wait_for(lambda: agent.stat()["version"], "it is up")
+    done = both.tree.zoefs("fork", agent.name, "refused", check=False)
+    assert (done.returncode, "give it a prompt first" in done.stderr) == (4, True), done.stderr
+    new = both.make(f'fork = "{agent.name}"\n')
+    new.ctl("start")
+    wait_for(lambda: both.tree.status(new.name) == "failed", "it is told")
+    assert new.stat()["reason"] == "config"
+    assert "fork: " in new.read("error")
+    agent.turn("k1", "first")
+    new.ctl("restart")
+    assert new.turn("f1", "of the fork") == "echo#2: of the fork\n"

@@ -113,8 +113,9 @@ def fork(name: str, new: str, mount: Path) -> None:
     """Make agent NEW, which goes on from a copy of NAME's conversation: same spec, same directory, own session."""
     tree = Tree(mount)
     values = tomllib.loads(tree.text(tree.agent(name) / "spec", name))
-    if not tree.text(tree.agent(name) / "session", name).strip():
-        raise Failure(Exit.REFUSED, f"{name} has no session to fork yet; give it a prompt first")
+    stat = tree.fields(tree.agent(name) / "stat", name)
+    if not stat["session"] or stat["turn"] == "0":
+        raise Failure(Exit.REFUSED, f"{name} has had no turn to fork yet; give it a prompt first")
     cells = [line.split("\t") for line in tree.text(tree.agents / "list").splitlines()]
     cwd = next((_plain(row[-1]) for row in cells[1:] if row[0] == name), "")
     make(tree, new, encode_spec({**values, "cwd": cwd, "fork": name}).encode())
