@@ -47,9 +47,8 @@ def escalate(desk: Desk) -> None:
     assert running is not None
     match ending.steps[0]:
         case "eof":
-            if (
-                ending.why != "rest" and desk.fold.turn_open
-            ):  # at the end of its stdin claude denies an ask, and goes on
+            if ending.why != "rest" and desk.fold.turn_open:
+                # at the end of its stdin claude denies an open ask, and goes on with the turn
                 desk.put(running, running.codec.interrupt())
             running.close_stdin()
             if running.pidfd is not None:
