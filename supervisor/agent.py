@@ -46,18 +46,20 @@ class Agent(Desk):
                 await self.upkeep.rotate(self.fold)
                 await self.act(act)
                 continue
-            at = wake_at(view)
-            with trio.move_on_after(max(0.0, at - time.time()) if at else float("inf")):
-                await self.listen()
+            await self.listen(wake_at(view))
 
-    async def listen(self) -> None:
-        """Return when it is time to look again. A CLI that is in the middle of a piece is listened to, and no more:
-        what it says then changes nothing, and comes in many small bits."""
+    async def listen(self, at: float) -> None:
+        """Return when it is time to look again: `at` (0 is never) at the latest.
+
+        A CLI that is in the middle of a piece is listened to, and no more: what it says then changes nothing, and comes
+        in many small bits. Only the waiting is cut short: what was decoded is noted.
+        """
         bits = 0
         while True:
-            await self.woken.wait()
+            with trio.move_on_after(max(0.0, at - time.time()) if at else float("inf")) as wait:
+                await self.woken.wait()
             running = self.running
-            if self.must_look or running is None or running.ended or self.backend.transport == "turn":
+            if wait.cancelled_caught or self.must_look or running is None or running.ended:
                 return
             self.woken = trio.Event()
             if await hearing.drain(self, running):
