@@ -53,9 +53,10 @@ def holds(desk: Desk, order: Order) -> bool:
 
 
 def take_up(desk: Desk) -> None:
-    """Go on with the lines that an earlier supervisor began with the CLI that runs."""
+    """Go on with the lines that an earlier supervisor began with this CLI, which may have told of them, even if it has
+    died since."""
     running = desk.running
-    if running is None or running.ended:
+    if running is None:
         return
     lines = (next_line(desk, [order]) for order in list(desk.ctl_orders) if order.name in desk.fold.begun)
     steering.take_up(desk, running, [line for line in lines if line is not None])
@@ -141,6 +142,10 @@ async def stop(desk: Desk, line: Line) -> None:
 
 async def interrupt(desk: Desk, line: Line) -> None:
     f, running = desk.fold, desk.running
+    if running is not None and not running.ended and running.compacting:
+        desk.put(running, running.codec.interrupt())
+        desk.note(*desk.settled([line], text="the shortening of its history is told to end"))
+        return
     if running is not None and not running.ended and running.working and f.turn_open:
         desk.begin(line)
         if desk.backend.transport == "turn":

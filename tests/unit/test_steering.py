@@ -171,6 +171,25 @@ def test_who_takes_over_expects_what_was_begun(make: Make, backend: str) -> None
         assert [(event.id, event.ok) for event in events if isinstance(event, told.Steered)] == [("k1", False)]
 
 
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_steer_of_a_cli_that_died_with_its_supervisor_is_settled_by_what_it_told(make: Make, taken: bool) -> None:
+    bench = make(backend="codex")
+    line = bench.line(Verb.STEER, "more", key="k1")
+    steering.steer(bench.desk, line)
+    bench.desk.pending.clear()  # the supervisor is another one
+    bench.desk.ctl_orders = [line.order]
+    bench.running.ended = True
+    ctl.take_up(bench.desk)
+    item = {"type": "userMessage", "clientId": bench.desk.message_id("k1"), "id": "i"}
+    events = bench.hear({"method": "item/started", "params": {"item": item}}) if taken else []
+    for event in events:
+        assert isinstance(event, told.Steered)
+        steering.steered(bench.desk, event.id, event.ok, event.text)
+    steering.let_go(bench.desk)
+    assert queued(bench) == ([] if taken else [b"more"])
+    assert bench.desk.pending == []
+
+
 def test_a_text_of_a_steer_is_its_lines_to_move_until_it_is_done(make: Make) -> None:
     bench = make()
     line = bench.line(Verb.STEER, "more")
