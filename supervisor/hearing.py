@@ -127,8 +127,8 @@ def as_note(desk: Desk, event: told.Decoded, running: Running, end: int) -> Note
             return Kind.RETRY, {**turn, "status": status, "attempt": attempt, "delay_ms": delay}
         case told.Unreadable(line=text):
             return Kind.NOTE, {**base, "text": f"unreadable line: {text}"}
-        case told.Capable(words=words):
-            return Kind.CAPABLE, {**base, "words": list(words)}
+        case told.Capable(words=words, version=version):
+            return Kind.CAPABLE, {**base, "words": list(words), **({"version": version} if version else {})}
         case told.Unknown(type=type, line=text):
             return Kind.UNKNOWN, {**base, "type": type, "line": text}
         case told.Unserved(what=what):

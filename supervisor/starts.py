@@ -137,6 +137,8 @@ def make_codec(desk: Desk, inc: int, binary: str, resume: bool) -> told.Codec:
         turn=desk.fold.turn,
         cwd=str(cwd_of(desk)),
         model=desk.fold.model,
+        usd=desk.fold.spent.usd,
+        usd_of_inc=desk.fold.usd_of_inc if desk.fold.inc == inc else 0.0,
         up=desk.fold.life is Life.UP and desk.fold.inc == inc,
     )
     return CODECS[spec.backend](setup)

@@ -69,7 +69,8 @@ class ClaudeCodec:
         self._shortened = False
         self._words: tuple[str, ...] = ()
         self._unknown: set[str] = set()
-        self._cost = 0.0
+        self._cost: float | None = None
+        self._version = ""
         self._running = self._ready = False
         self._open = ""
         self._absorbed = False
@@ -219,7 +220,8 @@ class ClaudeCodec:
         if response.get("request_id") == "init" and not self._ready:
             self._ready = True
             told = response.get("response") or {}
-            return [Ready(version=str(told.get("claude_code_version", "")))]
+            self._version = str(told.get("claude_code_version", ""))
+            return [Ready(version=self._version)]
         return []
 
     def _system(self, value: dict[str, Any]) -> list[Decoded]:
@@ -245,9 +247,10 @@ class ClaudeCodec:
         if isinstance(session, str) and session and session != self._setup.session:
             found.append(SessionChanged(session))
         told = tuple(sorted(str(word) for word in words)) if isinstance(words, list) else ()
-        if told != self._words:
-            self._words = told
-            found.append(Capable(told))
+        version = "" if self._version else str(value.get("claude_code_version", ""))
+        if told != self._words or version:
+            self._words, self._version = told, self._version or version
+            found.append(Capable(told, version))
         return found
 
     def _lifecycle(self, value: dict[str, Any]) -> list[Decoded]:
@@ -342,7 +345,8 @@ class ClaudeCodec:
         process's total."""
         usage, since = value.get("usage"), value.get("model_usage_since_last_result")
         total = amount(value.get("total_cost_usd"))
-        usd, self._cost = max(0.0, total - self._cost), max(total, self._cost)
+        before = self._told_before(total) if self._cost is None else self._cost
+        usd, self._cost = max(0.0, total - before), max(total, before)
         told, keys = [usage], _USAGE
         if isinstance(since, dict):  # of `usage`, a turn that was cut and a compaction have nothing
             told, keys = list(since.values()), _USAGE_OF_MODEL
@@ -351,6 +355,12 @@ class ClaudeCodec:
             sum(whole(part.get(key)) for part in told if isinstance(part, dict)) for key in keys
         )
         return Spent(usd, fresh + written + cached, cached, out)
+
+    def _told_before(self, total: float) -> float:
+        """What the first total that we hear holds already: of a process that ended well the next one takes it over, and
+        an adopter may not have heard all of this one's."""
+        known = (self._setup.usd, self._setup.usd_of_inc)
+        return next((usd for usd in known if usd <= total + 1e-9), 0.0)
 
     def death(self, rc: int, last_words: str) -> Death:
         """The stderr lines that ask for another way of starting, or that say it is of no use."""

@@ -24,8 +24,9 @@ class Setup:
 
     `session` is empty before the CLI told one. `resume`: the CLI is believed to have a record of it. `fork`: the
     session to begin from a copy of, while this agent's own has no record. `lasting`: a turn of this session has ended,
-    so that a session without a record is a loss. `continuing`: a cut turn is to be gone on with. `model`: the one
-    that an earlier handshake told. `up`: this incarnation's handshake is over: another supervisor finished it.
+    so that a session without a record is a loss. `continuing`: a cut turn is to be gone on with. `model`: the one that
+    an earlier handshake told. `up`: this incarnation's handshake is over: another supervisor finished it. `usd`: what
+    all of this agent's turns cost so far, `usd_of_inc` those of this incarnation.
     """
 
     name: str
@@ -41,6 +42,8 @@ class Setup:
     cwd: str = ""
     model: str = ""
     up: bool = False
+    usd: float = 0.0
+    usd_of_inc: float = 0.0
 
 
 @attrs.frozen
@@ -166,9 +169,10 @@ class Unable:
 
 @attrs.frozen
 class Capable:
-    """What this CLI says it can, in its own words."""
+    """What this CLI says it can, in its own words, and its version, where no handshake tells it."""
 
     words: tuple[str, ...]
+    version: str = ""
 
 
 @attrs.frozen

@@ -205,7 +205,7 @@ class CodexCodec:
         return lines
 
     def _terms(self) -> dict[str, Any]:
-        """What holds for the thread from now on; told anew at each start."""
+        """What holds for the thread from now on, told at each start; instructions are heard at its beginning only."""
         spec = self._setup.spec
         policy, _, sandbox = _PERMISSION.get(spec.permission, spec.permission).partition("/")
         terms: dict[str, Any] = {"cwd": self._setup.cwd, "approvalPolicy": policy, "sandbox": sandbox or _SANDBOX}
@@ -287,7 +287,7 @@ class CodexCodec:
             if gone and self._thread and not self._setup.lasting and not self._setup.fork:
                 self._thread, self._step, self._counted = "", "start", True
                 return []
-            if gone and not self._thread:
+            if gone and self._setup.fork and not self._thread:
                 return [Unable(f"fork: codex has no record to copy: {why}", Reason.CONFIG)]
             config = Reason.CONFIG if "configuration" in why else None
             return [Unable(f"codex: {why}", Reason.CONTEXT_LOST if gone else config)]

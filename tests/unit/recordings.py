@@ -283,7 +283,7 @@ def _in_words(event: Decoded, asks: list[str]) -> str:
         case told.SessionChanged():
             return f"session {event.session}"
         case told.Capable():
-            return f"capable {len(event.words)} words"
+            return f"capable {len(event.words)} words" + (f" version={event.version}" if event.version else "")
         case told.Accepted():
             return f"accepted {event.message}"
         case told.Text():

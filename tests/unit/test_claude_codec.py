@@ -406,19 +406,19 @@ def begin(made: ClaudeCodec, sessions: set[str]) -> tuple[list[bytes], str, int 
 
 
 @pytest.mark.parametrize(
-    ("setup", "sessions", "ready", "resume"),
+    ("setup", "sessions", "ready", "resume", "reason"),
     [
-        ({}, set(), True, None),
-        ({"resume": True}, {"S"}, True, None),
-        ({"resume": True}, set(), False, False),
-        ({}, {"S"}, False, True),
-        ({"fork": "P"}, {"P"}, True, None),
-        ({"fork": "P"}, set(), False, False),
-        ({"fork": "P", "resume": True}, {"S", "P"}, True, None),
+        ({}, set(), True, None, None),
+        ({"resume": True}, {"S"}, True, None, None),
+        ({"resume": True}, set(), False, False, None),
+        ({}, {"S"}, False, True, None),
+        ({"fork": "P"}, {"P"}, True, None, None),
+        ({"fork": "P"}, set(), False, None, Reason.CONFIG),
+        ({"fork": "P", "resume": True}, {"S", "P"}, True, None, None),
     ],
 )
 def test_a_session_is_begun_resumed_or_forked_and_the_last_words_say_what_to_try(
-    setup: dict[str, object], sessions: set[str], ready: bool, resume: bool | None
+    setup: dict[str, object], sessions: set[str], ready: bool, resume: bool | None, reason: Reason | None
 ) -> None:
     made = codec(**setup)
     lines, words, rc = begin(made, sessions)
@@ -428,4 +428,25 @@ def test_a_session_is_begun_resumed_or_forked_and_the_last_words_say_what_to_try
     assert (rc is None) is ready
     if rc is not None:
         death = made.death(rc, words)
-        assert (death.resume, death.reason) == (resume, None)
+        assert (death.resume, death.reason) == (resume, reason)
+
+
+@pytest.mark.parametrize(
+    ("before", "of_inc", "totals", "spent"),
+    [
+        (0.0, 0.0, [0.5, 0.75], [0.5, 0.25]),
+        (2.0, 0.0, [2.5, 2.75], [0.5, 0.25]),
+        (2.0, 0.0, [0.5, 0.75], [0.5, 0.25]),
+        (2.0, 0.5, [0.75, 1.0], [0.25, 0.25]),
+    ],
+    ids=["its first process", "after one that ended well", "after one that was killed", "adopted in mid-process"],
+)
+def test_the_older_dialect_tells_running_totals(
+    before: float, of_inc: float, totals: list[float], spent: list[float]
+) -> None:
+    made = codec(usd=before, usd_of_inc=of_inc)
+    found = []
+    for total in totals:
+        result = {"type": "result", "terminal_reason": "completed", "result": "x", "total_cost_usd": total}
+        found += [event for event in made.decode(json.dumps(result).encode()) if isinstance(event, TurnEnd)]
+    assert [end.spent.usd for end in found] == pytest.approx(spent)

@@ -183,7 +183,7 @@ def test_a_fork_and_one_of_nothing() -> None:
     assert shake(codec(fork="P"), peer) == [SessionChanged("fork"), READY]
     (unable,) = shake(codec(fork="P"), Peer())
     assert isinstance(unable, Unable)
-    assert unable.reason is Reason.CONTEXT_LOST
+    assert unable.reason is Reason.CONFIG
     own = Peer({"T": []})
     assert shake(codec(session="T", fork="P"), own) == [READY], "its own thread, once it has one"
 

@@ -164,6 +164,7 @@ class Fold:
     turn_raw: int = 0
     chat_end: int = 0
     spent: Spent = Spent()
+    usd_of_inc: float = 0.0
     version: str = ""
     model: str = ""
     capabilities: tuple[str, ...] = ()
@@ -219,7 +220,7 @@ class Fold:
                 self.inc = max(self.inc + 1, event.number("inc"))
                 self.pid = event.number("pid")
                 self.spawned_t = event.t
-                self.asks, self.stdin_open, self.turn_raw = {}, False, 0
+                self.asks, self.stdin_open, self.turn_raw, self.usd_of_inc = {}, False, 0, 0.0
                 if event.data.get("ready") is True:
                     self.life = Life.UP
             case Life.BACKOFF:
@@ -293,6 +294,7 @@ class Fold:
     def _capable(self, event: Event) -> None:
         words = event.data.get("words")
         self.capabilities = tuple(map(str, words)) if isinstance(words, list) else ()
+        self.version = event.text("version") or self.version
 
     def _given(self, event: Event) -> bool:
         turn, id = event.number("turn"), event.text("id")
@@ -341,7 +343,7 @@ class Fold:
         if (raw_end := event.offset("raw_end")) is not None:  # else it ended without a word of the CLI
             self.turn_raw = raw_end
         self.out = f"turns/{self.turn}"
-        self.spent = self.spent.plus(spent)
+        self._spend(spent)
         if how is How.DONE:
             self.standing = "done"
         if how in (How.FAILED, How.LOST):
@@ -365,9 +367,13 @@ class Fold:
             self.asks = {id: ask for id, ask in self.asks.items() if id != event.text("ask")}
             self._mark(event)
 
+    def _spend(self, spent: Spent) -> None:
+        self.spent = self.spent.plus(spent)
+        self.usd_of_inc += spent.usd
+
     def _compacted(self, event: Event) -> None:
         """Between turns: what the CLI said up to here is not needed to understand what it says next."""
-        self.spent = self.spent.plus(spent_of(event))
+        self._spend(spent_of(event))
         if not self.turn_open:
             self.turn_raw = event.offset("raw_end") or self.turn_raw
 
