@@ -16,6 +16,7 @@ from supervisor.upkeep import Upkeep
 from zoefs.contract.events import Kind, seconds
 from zoefs.contract.home import PROMPTS, OrderKind, parse_order
 from zoefs.contract.lifecycle import Life
+from zoefs.contract.words import Verb
 from zoefs.disk.files import names, read_text
 from zoefs.disk.history import load
 from zoefs.disk.journal import Writer
@@ -103,13 +104,7 @@ class Agent(Desk):
         orders = [order for name in names(self.home.new) if (order := parse_order(name)) is not None]
         f, running = self.fold, self.running
         prompts = tuple(o for o in orders if o.kind in PROMPTS and o.id not in f.ids)
-        deadline = 0.0
-        if f.life is Life.STARTING:
-            deadline = seconds(f.spawned_t) + HANDSHAKE_SECONDS
-        elif f.turn_open and self.spec.turn_timeout:
-            deadline = seconds(f.given_t) + self.spec.turn_timeout
-        if running is not None and (running.interrupting or running.compacting):
-            deadline = running.interrupting or running.compacting
+        lines = list(ctl.lines_of(self, orders))
         ask_due = 0.0
         if f.asks and self.spec.ask_timeout:
             ask_due = seconds(next(iter(f.asks.values())).t) + self.spec.ask_timeout
@@ -123,6 +118,7 @@ class Agent(Desk):
             started=0 < f.given_inc <= f.inc,
             same_boot=f.given_boot == self.hub.boot,
             sent=running is not None and running.sent,
+            doubtful=running is not None and running.adopted and f.given_inc == running.inc != f.sent_inc,
             stdin_torn=running is not None and running.torn,
             looks_up=self.backend.looks_up,
             ask_due=ask_due,
@@ -130,19 +126,29 @@ class Agent(Desk):
             unable=running is not None and running.unable is not None,
             prompt=turns.find_given(self) if f.turn_open else Bytes.THERE,
             ending=self.ending.deadline if self.ending else 0.0,
-            deadline=deadline,
+            deadline=self.deadline(),
             until=f.until,
             slot=self.backend.transport == "turn" or self.hub.may_start(self.home.name),
             room=self.hub.has_room(space),
             starved=running is not None and running.inc == self.starved,
             rest=self.hub.resting,
             wanted=self.wanted,
-            line=ctl.next_line(self, orders),
+            line=lines[0] if lines else None,
+            hurry=any(line.command.verb in (Verb.STOP, Verb.KILL) for line in lines[1:]),
             prompts=prompts,
             outs=tuple(o for o in orders if o.kind in (OrderKind.OUT, OrderKind.ANSWER)),
             cancelled=self.orders_in(self.home.cancelled),
             cut=self.orders_in(self.home.cut),
         )
+
+    def deadline(self) -> float:
+        """When what the CLI is to do must be done, at the latest; 0 where it has all the time."""
+        f, running = self.fold, self.running
+        if f.life is Life.STARTING:
+            return seconds(f.spawned_t) + HANDSHAKE_SECONDS
+        if running is not None and (running.interrupting or running.compacting):
+            return running.interrupting or running.compacting
+        return seconds(f.given_t) + self.spec.turn_timeout if f.turn_open and self.spec.turn_timeout else 0.0
 
     async def act(self, act: Act) -> None:
         match act:

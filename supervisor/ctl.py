@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any, assert_never
 
 from supervisor import endings, starts, steering, turns
@@ -21,27 +22,38 @@ from zoefs.disk.files import read
 
 def next_line(desk: Desk, new: list[Order]) -> Line | None:
     """The oldest line of `ctl` that is neither done nor under way."""
+    return next(iter(lines_of(desk, new)), None)
+
+
+def lines_of(desk: Desk, new: list[Order]) -> Iterator[Line]:
+    """The first line of each order of `ctl`, oldest first, that is neither done nor under way."""
     for order in sorted({*desk.ctl_orders, *(o for o in new if o.kind is OrderKind.CTL)}):
-        if order.name in desk.fold.orders_done:
-            (desk.home.taken / order.name).unlink(missing_ok=True)
-            desk.ctl_orders = [other for other in desk.ctl_orders if other != order]
-            continue
-        data = read(desk.home.new / order.name)
-        data = read(desk.home.taken / order.name) if data is None else data
-        if data is None:
-            continue
-        try:
-            commands = parse_ctl(data)
-        except Refusal:
-            commands = []
-        if not commands:  # written before a power cut, and its bytes did not last
-            desk.claim(order)
-            text = f"verbs accepted as {order.name} were lost with their bytes"
-            desk.note((Kind.VERB_DONE, {"order": order.name, "ok": False, "text": text}))
-            continue
-        n = desk.fold.lines_done.get(order.name, 0)
-        if n < len(commands) and not any(line.order == order for line in desk.pending):
-            return Line(order, n, len(commands), commands[n])
+        if (line := line_of(desk, order)) is not None:
+            yield line
+
+
+def line_of(desk: Desk, order: Order) -> Line | None:
+    """The first line of this order that is neither done nor under way. An order that is done is taken away."""
+    if order.name in desk.fold.orders_done:
+        (desk.home.taken / order.name).unlink(missing_ok=True)
+        desk.ctl_orders = [other for other in desk.ctl_orders if other != order]
+        return None
+    data = read(desk.home.new / order.name)
+    data = read(desk.home.taken / order.name) if data is None else data
+    if data is None:
+        return None
+    try:
+        commands = parse_ctl(data)
+    except Refusal:
+        commands = []
+    if not commands:  # written before a power cut, and its bytes did not last
+        desk.claim(order)
+        text = f"verbs accepted as {order.name} were lost with their bytes"
+        desk.note((Kind.VERB_DONE, {"order": order.name, "ok": False, "text": text}))
+        return None
+    n = desk.fold.lines_done.get(order.name, 0)
+    if n < len(commands) and not any(line.order == order for line in desk.pending):
+        return Line(order, n, len(commands), commands[n])
     return None
 
 
@@ -58,8 +70,8 @@ def take_up(desk: Desk) -> None:
     running = desk.running
     if running is None:
         return
-    lines = (next_line(desk, [order]) for order in list(desk.ctl_orders) if order.name in desk.fold.begun)
-    steering.take_up(desk, running, [line for line in lines if line is not None])
+    begun = [order for order in desk.ctl_orders if order.name in desk.fold.begun]
+    steering.take_up(desk, running, [line for order in begun if (line := line_of(desk, order)) is not None])
 
 
 async def obey(desk: Desk, line: Line) -> None:
@@ -81,7 +93,7 @@ async def obey(desk: Desk, line: Line) -> None:
         case Verb.ALLOW | Verb.ALLOW_ALWAYS | Verb.DENY:
             answer(desk, line)
         case Verb.STEER:
-            steering.steer(desk, line)
+            await steering.steer(desk, line)
         case Verb.COMPACT:
             steering.compact(desk, line)
         case Verb.RESET_BUDGET:

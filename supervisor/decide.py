@@ -47,6 +47,8 @@ class View:
     tell whether the open turn's prompt had arrived. `ask_due`: when the oldest ask is answered for want of an answer.
     `compacting`: it is shortening its history. `unable`: its handshake failed.
     `starved`: the disk was full under its output, so that what it said of the open turn may be lost.
+    `doubtful`: an earlier supervisor may have given this process the open turn's prompt, and did not note it.
+    `hurry`: a line behind `line` ends the process.
     """
 
     life: Life
@@ -64,6 +66,8 @@ class View:
     compacting: bool = False
     unable: bool = False
     starved: bool = False
+    doubtful: bool = False
+    hurry: bool = False
     prompt: Bytes = Bytes.THERE
     ending: float = 0.0
     deadline: float = 0.0
@@ -160,9 +164,9 @@ def _with_process(view: View) -> Act | None:
         return Do.ANSWER
     if view.life is Life.STARTING or view.transport == "turn":
         return None
-    if view.turn_open:
-        return None if view.sent else _with_bytes(view, Do.WRITE)
-    if view.compacting:
+    if view.turn_open and not view.sent:
+        return Do.REPLACE if view.doubtful and view.looks_up else _with_bytes(view, Do.WRITE)
+    if view.turn_open or view.compacting:
         return None
     return Give(view.prompts[0]) if view.prompts and view.line is None and view.room else None
 
@@ -173,8 +177,11 @@ def _is_mute(view: View) -> bool:
 
 
 def _must_wait(view: View, line: Line) -> bool:
-    """An interrupt of a turn that the starting CLI is taking up again can only be said once it listens."""
-    return line.command.verb is Verb.INTERRUPT and view.life is Life.STARTING and view.turn_open
+    """What is said to the CLI can only be said once it listens: an interrupt of a turn that it is taking up again, an
+    order to shorten its history. Nobody waits for that where the process is to end anyway."""
+    if view.life is not Life.STARTING or view.hurry:
+        return False
+    return line.command.verb is Verb.COMPACT or (line.command.verb is Verb.INTERRUPT and view.turn_open)
 
 
 def _without_process(view: View) -> Act | None:

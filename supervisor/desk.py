@@ -161,12 +161,21 @@ class Desk:
             return (self.home.taken / order.name).exists()
         return True
 
-    def put(self, running: Running, data: bytes) -> None:
-        """Write to stdin; what cannot go in one atomic write is noted begun, and done once all of it is taken."""
+    def put(self, running: Running, data: bytes, begun: bool = False) -> None:
+        """Write to stdin. What cannot go at once is noted begun (`begun`: it is already), and done once all is taken.
+
+        Said of a prompt alone, the CLI's word that it has the prompt would end it; with more behind it, it may not.
+        """
         running.put(data)
-        if running.waiting_bytes > PIPE_BUF and not self.fold.stdin_open:
-            self.note((Kind.STDIN_BEGUN, {"inc": running.inc, "bytes": running.waiting_bytes}))
+        if not begun and running.waiting_bytes > PIPE_BUF:
+            self._note_begun(running)
         self.pump(running)
+        if not begun and not running.drained and not running.torn:
+            self._note_begun(running)
+
+    def _note_begun(self, running: Running) -> None:
+        if not self.fold.stdin_open or self.fold.stdin_for:
+            self.note((Kind.STDIN_BEGUN, {"inc": running.inc, "bytes": running.waiting_bytes}))
 
     def pump(self, running: Running) -> None:
         """Write what stdin takes now, and note what has been written whole."""
@@ -192,12 +201,13 @@ class Desk:
             self.note((Kind.VERB_BEGUN, fields))
         self.pending.append(line)
 
-    def settled(self, lines: list[Line], ok: bool = True, text: str = "") -> list[Note]:
-        """The notes that settle these lines of `ctl`; they are under way no longer."""
+    def settled(self, lines: list[Line], ok: bool = True, text: str = "", receipt: bool = True) -> list[Note]:
+        """The notes that settle these lines of `ctl`; they are under way no longer. Without `receipt` their keys stay
+        open: they go on as prompts."""
         notes: list[Note] = []
         for line in list(lines):
             fields: dict[str, Any] = {"ctl": line.order.name, "verb": line.command.verb, "ok": ok}
-            fields |= {"key": line.command.key} if line.command.key else {}
+            fields |= {"key": line.command.key} if line.command.key and receipt else {}
             fields |= {"text": text} if text else {}
             fields |= {"order": line.order.name} if line.n + 1 == line.of else {}
             notes.append((Kind.VERB_DONE, fields))

@@ -92,7 +92,8 @@ def time_out(desk: Desk) -> None:
 def _begun_before(desk: Desk) -> str:
     """What an earlier supervisor was ending this process, or its turn, for; empty where it was not."""
     for verb, turn in desk.fold.begun.values():
-        if verb != Verb.INTERRUPT or (desk.fold.turn_open and turn == desk.fold.turn):
+        meant = verb == Verb.INTERRUPT and desk.fold.turn_open and turn == desk.fold.turn
+        if meant or verb in (Verb.STOP, Verb.KILL, Verb.RESTART):
             return verb
     return ""
 

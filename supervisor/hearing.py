@@ -16,6 +16,8 @@ from zoefs.disk.files import replace
 
 BATCH = 1 << 18
 """Bytes of stdout after which notes are written and the others get their turn."""
+LOOK = 1 << 22
+"""Bytes of stdout that one look listens to."""
 TEXT_MAX = 1 << 18
 """Characters of one piece that a `text` event holds; the raw file and the answer have all of it."""
 
@@ -24,12 +26,13 @@ async def drain(desk: Desk, running: Running) -> bool:
     """Decode what the CLI wrote; note it, and end the turn where it ended. Whether there was more than deltas.
 
     What is noted is written batch by batch, and the others get their turn between two batches: a CLI may have said
-    more than memory should hold, or one look should take.
+    more than memory should hold. After LOOK bytes the rest is left for the next look: a CLI that talks faster than it
+    is heard must still be stopped. What was there when the process was taken over, or died, is all heard.
     """
     seen = desk.fold.raw_end if desk.fold.raw_inc == running.inc else 0
     if desk.backend.transport == "turn":
         return True
-    batch = _Batch(desk, running)
+    batch, begin = _Batch(desk, running), running.offset
     for line, end in running.lines():
         decoded = running.codec.decode(line)
         if end > seen:
@@ -38,6 +41,9 @@ async def drain(desk: Desk, running: Running) -> bool:
         if batch.bytes > BATCH:
             batch.write()
             await trio.lowlevel.checkpoint()
+            if end - begin > LOOK and end > running.known and not running.ended:
+                desk.wake()
+                break
         batch.bytes += len(line)
     batch.write()
     if reply := running.codec.take():
@@ -70,7 +76,7 @@ class _Batch:
             return
         self.eventful = True
         if isinstance(event, told.Text | told.TurnEnd) or (isinstance(event, told.Steered) and event.ok):
-            running.said_whole(time.monotonic())  # what was being said when a steer was taken is dropped
+            running.said_whole()  # what was being said when a steer was taken is dropped
         match event:
             case told.TurnEnd():
                 self.write()
@@ -83,6 +89,11 @@ class _Batch:
                 steering.compacted(desk, running, event, end)
             case told.Unable():
                 running.unable = event
+            case told.SessionChanged(session=session):
+                if session != desk.fold.session:
+                    await trio.to_thread.run_sync(replace, desk.home.session, session.encode() + b"\n")
+                    fields = {"id": session, "old": desk.fold.session, "how": "reported"}
+                    self._notes.append((Kind.SESSION, {"inc": running.inc, "raw_end": end, **fields}))
             case told.AskGone():
                 self.write()  # the ask may be among what is not written yet
                 if (note := as_note(desk, event, running, end)) is not None:
@@ -99,11 +110,6 @@ def as_note(desk: Desk, event: told.Decoded, running: Running, end: int) -> Note
         case told.Ready(version=version, model=model):
             desk.hub.started(desk.home.name)
             return Kind.READY, {**base, "version": version, "model": model}
-        case told.SessionChanged(session=session):
-            if session == desk.fold.session:
-                return None
-            replace(desk.home.session, session.encode() + b"\n")
-            return Kind.SESSION, {**base, "id": session, "old": desk.fold.session, "how": "reported"}
         case told.Accepted(message=message):
             known = desk.fold.turn_open and message == desk.message_id(desk.fold.given)
             running.sent = running.sent or known
@@ -133,7 +139,7 @@ def as_note(desk: Desk, event: told.Decoded, running: Running, end: int) -> Note
             return Kind.UNKNOWN, {**base, "type": type, "line": text}
         case told.Unserved(what=what):
             return Kind.NOTE, {**base, "text": f"refused a request of the CLI: {what}"}
-        case told.TurnEnd() | told.Delta() | told.Steered() | told.Compacted() | told.Unable():
+        case told.TurnEnd() | told.Delta() | told.Steered() | told.Compacted() | told.Unable() | told.SessionChanged():
             raise AssertionError("no plain note")
         case _:
             assert_never(event)

@@ -31,7 +31,8 @@ DELTA_MAX = 1 << 14
 
 @attrs.define
 class Running:
-    """See module. `adopted`: another supervisor started it, so its orphans are not our children."""
+    """See module. `adopted`: another supervisor started it, so its orphans are not our children; `known`: how long its
+    raw file was then."""
 
     agent: AgentHome
     inc: int
@@ -39,6 +40,7 @@ class Running:
     pidfd: int | None
     codec: Codec
     adopted: bool = False
+    known: int = 0
     offset: int = 0
     ended: bool = False
     sent: bool = False
@@ -84,12 +86,13 @@ class Running:
         if self._delta_size < DELTA_MAX and now < self._delta_since + DELTA_SECONDS:
             return None
         whole = "".join(self._delta)
-        self.said_whole(now)
+        self.said_whole()
+        self._delta_since = now
         return whole
 
-    def said_whole(self, now: float) -> None:
+    def said_whole(self) -> None:
         """What was collected is noted, or the whole piece is: forget it."""
-        self._delta, self._delta_size, self._delta_since = [], 0, now
+        self._delta, self._delta_size, self._delta_since = [], 0, 0.0
 
     def put(self, data: bytes) -> None:
         """Add bytes for stdin."""

@@ -22,7 +22,7 @@ from zoefs.contract.events import Kind
 from zoefs.contract.lifecycle import Life
 from zoefs.contract.refusal import Refusal
 from zoefs.contract.words import AgentName, Reason, Verb
-from zoefs.disk.files import read_text, replace
+from zoefs.disk.files import read_text, replace, size
 from zoefs.disk.lock import try_lock
 from zoefs.disk.process import Mark
 
@@ -49,13 +49,13 @@ async def adopt(desk: Desk) -> None:
             desk.spec = attrs.evolve(desk.spec, backend=desk.fold.backend)
         running = run(desk, desk.fold.inc, keeper, make_codec(desk, desk.fold.inc, "", resume=True), adopted=True)
         if desk.fold.life is Life.STARTING and not running.ended:
-            running.put(running.codec.hello())
+            desk.put(running, running.codec.hello())
 
 
 def run(desk: Desk, inc: int, keeper: Mark, codec: told.Codec, adopted: bool = False) -> Running:
     running = Running(desk.home, inc, keeper, process.open_pidfd(keeper), codec, adopted)
     if adopted:
-        running.offset = desk.fold.turn_raw
+        running.offset, running.known = desk.fold.turn_raw, size(desk.home.raw(inc))
         running.sent = desk.fold.sent_inc == inc
         running.working, running.torn = True, desk.fold.stdin_open
         if desk.fold.turn_open:
@@ -137,8 +137,8 @@ def make_codec(desk: Desk, inc: int, binary: str, resume: bool) -> told.Codec:
         turn=desk.fold.turn,
         cwd=str(cwd_of(desk)),
         model=desk.fold.model,
-        usd=desk.fold.spent.usd,
-        usd_of_inc=desk.fold.usd_of_inc if desk.fold.inc == inc else 0.0,
+        usd=desk.fold.total_usd,
+        words=desk.fold.capabilities if desk.fold.inc == inc else (),
         up=desk.fold.life is Life.UP and desk.fold.inc == inc,
     )
     return CODECS[spec.backend](setup)

@@ -12,6 +12,8 @@ import os
 import time
 from typing import Any
 
+import trio
+
 from supervisor.answers import add_to_chat
 from supervisor.backends import codec as told
 from supervisor.decide import Line
@@ -33,11 +35,12 @@ def steer_order(line: Line) -> Order:
     return Order(line.order.stamp, OrderKind.STEER, OrderId(id))
 
 
-def steer(desk: Desk, line: Line) -> None:
+async def steer(desk: Desk, line: Line) -> None:
     """Say it into the running turn, or queue it."""
-    order, running, text = steer_order(line), desk.running, line.command.argument
+    order, text = steer_order(line), line.command.argument
     if not (desk.home.new / order.name).exists():
-        replace(desk.home.taken / order.name, text.encode())
+        await trio.to_thread.run_sync(replace, desk.home.taken / order.name, text.encode())
+    running = desk.running
     if running is None or running.ended or not desk.fold.turn_open or not running.working:
         queue(desk, line)
         return
@@ -45,8 +48,11 @@ def steer(desk: Desk, line: Line) -> None:
     if not said:
         queue(desk, line)
         return
-    at = f"[{desk.fold.turn}] steer {order.id} {utc(time.time())}"
-    desk.begin(line, chat_end=add_to_chat(desk.home, desk.fold.chat_end, at, text.encode()))
+    shown: dict[str, Any] = {}
+    if line.order.name not in desk.fold.begun:
+        at = f"[{desk.fold.turn}] steer {order.id} {utc(time.time())}"
+        shown["chat_end"] = add_to_chat(desk.home, desk.fold.chat_end, at, text.encode())
+    desk.begin(line, **shown)
     desk.put(running, said)
 
 
@@ -56,11 +62,11 @@ def take_up(desk: Desk, running: Running, lines: list[Line]) -> None:
         if line.command.verb is Verb.STEER:
             order = steer_order(line)
             desk.pending.append(line)
-            running.put(running.codec.expect_steer(order.id, desk.message_id(order.id), line.command.argument))
+            desk.put(running, running.codec.expect_steer(order.id, desk.message_id(order.id), line.command.argument))
         elif line.command.verb is Verb.COMPACT:
             desk.pending.append(line)
             running.compacting = time.time() + COMPACT_SECONDS
-            running.put(running.codec.expect_compact(desk.message_id(line.order.name)))
+            desk.put(running, running.codec.expect_compact(desk.message_id(line.order.name)))
 
 
 def queue(desk: Desk, line: Line) -> None:
@@ -70,8 +76,8 @@ def queue(desk: Desk, line: Line) -> None:
     if taken.exists() and order.id not in desk.fold.ids:
         os.rename(taken, new)
     fields: dict[str, Any] = {"queued": order.name, "bytes": size(new)}
-    settled = desk.settled([line], text="queued as a prompt")
-    desk.note(*((kind, {**noted, **fields, "key": ""}) for kind, noted in settled))
+    settled = desk.settled([line], text="queued as a prompt", receipt=False)
+    desk.note(*((kind, {**noted, **fields}) for kind, noted in settled))
 
 
 def steers(desk: Desk) -> list[Line]:
@@ -109,7 +115,7 @@ def goes_on(desk: Desk, id: str, inc: int) -> list[Note]:
             fields = {"id": id, "turn": turn, "inc": inc, "order": order.name, "boot": desk.hub.boot}
             fields["bytes"] = size(desk.home.taken / order.name)
             fields["note"] = f"{STEER_LATE} {desk.fold.turn}"
-            notes = [(kind, {**noted, "key": ""}) for kind, noted in desk.settled([line], text=f"became turn {turn}")]
+            notes = desk.settled([line], text=f"became turn {turn}", receipt=False)
             notes += [(Kind.PROMPT_GIVEN, fields), (Kind.PROMPT_ACCEPTED, {"id": id, "inc": inc, "turn": turn})]
     return notes
 

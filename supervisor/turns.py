@@ -81,10 +81,11 @@ async def write_prompt(desk: Desk) -> None:
     assert running is not None
     text = (read(desk.home.taken / desk.fold.given_order) or b"").decode(errors="replace")
     line = running.codec.prompt(desk.message_id(desk.fold.given), text)
-    if len(line) > PIPE_BUF:
+    long = len(line) > PIPE_BUF
+    if long:
         await desk.note_lasting((Kind.STDIN_BEGUN, {"inc": running.inc, "bytes": len(line), "id": desk.fold.given}))
     running.sent = running.working = True
-    desk.put(running, line)
+    desk.put(running, line, begun=long)
 
 
 def note_gone(desk: Desk, order: Order, cut: bool) -> None:

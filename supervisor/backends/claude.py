@@ -67,9 +67,9 @@ class ClaudeCodec:
         self._steers: dict[str, str] = {}
         self._compacting = self._refusal = ""
         self._shortened = False
-        self._words: tuple[str, ...] = ()
+        self._words: tuple[str, ...] = setup.words
         self._unknown: set[str] = set()
-        self._cost: float | None = None
+        self._cost = setup.usd
         self._version = ""
         self._running = self._ready = False
         self._open = ""
@@ -341,12 +341,11 @@ class ClaudeCodec:
         return TurnEnd(how, text, reason, spent, goes_on)
 
     def _spent(self, value: dict[str, Any]) -> Spent:
-        """What this turn cost, in USD and tokens: what it says since the last result, else the growth of this
-        process's total."""
+        """What this turn cost, in USD and tokens: what it says since the last result, else the growth of the total."""
         usage, since = value.get("usage"), value.get("model_usage_since_last_result")
-        total = amount(value.get("total_cost_usd"))
-        before = self._told_before(total) if self._cost is None else self._cost
-        usd, self._cost = max(0.0, total - before), max(total, before)
+        total = amount(value["total_cost_usd"]) if "total_cost_usd" in value else None
+        usd = max(0.0, total - self._cost) if total is not None else 0.0
+        self._cost = self._cost if total is None else total
         told, keys = [usage], _USAGE
         if isinstance(since, dict):  # of `usage`, a turn that was cut and a compaction have nothing
             told, keys = list(since.values()), _USAGE_OF_MODEL
@@ -354,13 +353,7 @@ class ClaudeCodec:
         fresh, written, cached, out = (
             sum(whole(part.get(key)) for part in told if isinstance(part, dict)) for key in keys
         )
-        return Spent(usd, fresh + written + cached, cached, out)
-
-    def _told_before(self, total: float) -> float:
-        """What the first total that we hear holds already: of a process that ended well the next one takes it over, and
-        an adopter may not have heard all of this one's."""
-        known = (self._setup.usd, self._setup.usd_of_inc)
-        return next((usd for usd in known if usd <= total + 1e-9), 0.0)
+        return Spent(usd, fresh + written + cached, cached, out, total=total)
 
     def death(self, rc: int, last_words: str) -> Death:
         """The stderr lines that ask for another way of starting, or that say it is of no use."""

@@ -25,8 +25,8 @@ class Setup:
     `session` is empty before the CLI told one. `resume`: the CLI is believed to have a record of it. `fork`: the
     session to begin from a copy of, while this agent's own has no record. `lasting`: a turn of this session has ended,
     so that a session without a record is a loss. `continuing`: a cut turn is to be gone on with. `model`: the one that
-    an earlier handshake told. `up`: this incarnation's handshake is over: another supervisor finished it. `usd`: what
-    all of this agent's turns cost so far, `usd_of_inc` those of this incarnation.
+    an earlier handshake told. `up`: this incarnation's handshake is over: another supervisor finished it. `usd`: the
+    running total that the CLI told last and goes on from. `words`: what this incarnation said that it can.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Setup:
     model: str = ""
     up: bool = False
     usd: float = 0.0
-    usd_of_inc: float = 0.0
+    words: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -116,13 +116,17 @@ class AskGone:
 
 @attrs.frozen
 class Spent:
-    """What something cost. `usd` is None where the CLI tells tokens only. `tokens_in` includes `tokens_cached`."""
+    """What something cost. `usd` is None where the CLI tells tokens only. `tokens_in` includes `tokens_cached`.
+
+    `total`: the running total in USD that it told with it, None where it told none.
+    """
 
     usd: float | None = 0.0
     tokens_in: int = 0
     tokens_cached: int = 0
     tokens_out: int = 0
     model: str = ""
+    total: float | None = None
 
 
 @attrs.frozen

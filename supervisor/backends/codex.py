@@ -129,7 +129,7 @@ class CodexCodec:
     def interrupt(self) -> bytes:
         """Cut the running turn; one that has not told its start yet would go on, so it is cut as soon as it does."""
         if not self._running:
-            self._interrupting = bool(self._open)
+            self._interrupting = bool(self._open or self._compacting)
             return b""
         self._interrupts += 1
         given = {"threadId": self._thread, "turnId": self._turn}
@@ -415,7 +415,7 @@ class CodexCodec:
             self._turn, self._running = "", False
             if not self._compacting:
                 return []
-            self._compacting = False
+            self._compacting = self._interrupting = False
             spent, self._spent, self._said = self._spending(), (0, 0, 0), []
             return [Compacted(how is How.DONE, reason or ("" if how is How.DONE else how), spent)]
         if how is How.INTERRUPTED:  # else what a cut tool had started would go on behind the next turn

@@ -120,6 +120,18 @@ def test_a_steer_that_no_turn_can_take_is_a_prompt_in_its_place(shared: Tree) ->
     assert answers(shared, agent)[-1] == b"right"
 
 
+def test_two_steers_of_one_write_are_two_prompts(shared: Tree) -> None:
+    agent = busy(shared, gated(shared.home.parent / "gate"))
+    tell(agent, "#s1 steer one\n#s2 steer two\nsteer three")
+    wait_for(lambda: (agent / "inbox/s2").read_text().count("note: a steer"), "they are queued")
+    assert fate(agent, "s1") == "queued"
+    for id in ("s1", "s2"):
+        with refused(errno.EEXIST):
+            put(agent / "inbox" / id, b"again", os.O_EXCL)
+    (shared.home.parent / "gate").unlink()
+    assert answers(shared, agent) == [b"go", b"one", b"two", b"three"]
+
+
 def test_a_waiting_steer_can_be_taken_back(shared: Tree) -> None:
     agent = busy(shared)
     tell(agent, "#s1 steer left")

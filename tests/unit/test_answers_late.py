@@ -162,9 +162,9 @@ def test_many_bits_are_noted_before_their_time(tmp_path: Path) -> None:
 def test_what_was_collected_is_forgotten_once_the_whole_piece_is_said(tmp_path: Path) -> None:
     one = running(tmp_path)
     one.coalesce("a", 100.0)
-    one.said_whole(100.5)
-    assert one.coalesce("b", 101.0) is None
-    assert one.coalesce("c", 101.5) == "bc"
+    one.said_whole()
+    assert one.coalesce("b", 200.0) is None, "a bit after a pause begins a new while"
+    assert one.coalesce("c", 200.0 + DELTA_SECONDS) == "bc"
 
 
 def test_nothing_is_lost_between_notes(tmp_path: Path) -> None:

@@ -65,6 +65,26 @@ TABLE: list[tuple[str, View, Act | None]] = [
     ("one at a time", attrs.evolve(BASE, life=Life.UP, alive=True, prompts=P, turn_open=True, sent=True), None),
     ("an unsent one is written", attrs.evolve(BASE, life=Life.UP, alive=True, turn_open=True), Do.WRITE),
     (
+        "a prompt that codex may have is looked up",
+        attrs.evolve(BASE, life=Life.UP, alive=True, turn_open=True, doubtful=True, looks_up=True),
+        Do.REPLACE,
+    ),
+    (
+        "claude is told again",
+        attrs.evolve(BASE, life=Life.UP, alive=True, turn_open=True, doubtful=True),
+        Do.WRITE,
+    ),
+    (
+        "a compaction waits for the handshake",
+        attrs.evolve(BASE, life=Life.STARTING, alive=True, line=line(Verb.COMPACT)),
+        None,
+    ),
+    (
+        "but not for a process that is to end",
+        attrs.evolve(BASE, life=Life.STARTING, alive=True, line=line(Verb.COMPACT), hurry=True),
+        Obey(line(Verb.COMPACT)),
+    ),
+    (
         "torn stdin is replaced",
         attrs.evolve(BASE, life=Life.UP, alive=True, turn_open=True, stdin_torn=True),
         Do.REPLACE,

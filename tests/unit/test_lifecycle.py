@@ -753,3 +753,18 @@ def test_who_takes_over_reads_from_behind_the_last_end_that_the_cli_told() -> No
     pen.note("exited", inc=2, next="resting")
     pen.note("spawned", inc=3, pid=13)
     assert pen.fold.turn_raw == 0
+
+
+@pytest.mark.parametrize(("rc", "total"), [(0, 0.75), (1, 0.75), (143, 0.75), (137, 0.0), (None, 0.0)])
+def test_the_total_of_a_cli_that_was_killed_is_not_gone_on_from(rc: int | None, total: float) -> None:
+    told: list[tuple[str, dict[str, object]]] = [
+        ("created", {"born": "b"}),
+        ("spawned", {"inc": 1}),
+        ("ready", {"inc": 1}),
+        ("prompt-given", {"id": "p", "turn": 1, "inc": 1}),
+        ("turn-ended", {"turn": 1, "how": "done", "inc": 1, "cost_usd": 0.25, "total_usd": 0.75}),
+        ("exited", {"inc": 1, "rc": rc, "next": "resting"}),
+    ]
+    state = fold([Event("2026-01-01T00:00:00.000Z", n, kind, data) for n, (kind, data) in enumerate(told, 1)])
+    assert state.life is Life.RESTING
+    assert (state.spent.usd, state.total_usd) == (0.25, total)

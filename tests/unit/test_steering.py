@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import trio
 
 from supervisor import ctl, steering
 from supervisor.backends import codec as told
@@ -44,7 +45,7 @@ def queued(bench: Bench) -> list[bytes]:
 def test_a_steer_is_said_into_the_turn_and_settled_when_it_is_taken(make: Make, backend: str) -> None:
     bench = make(backend=backend)
     line = bench.line(Verb.STEER, "more of it\u2028", key="k1")
-    steering.steer(bench.desk, line)
+    trio.run(steering.steer, bench.desk, line)
     (said,) = bench.written()
     message = bench.desk.message_id("k1")
     assert message in (said.get("uuid"), said.get("params", {}).get("clientUserMessageId"))
@@ -65,7 +66,7 @@ def test_a_steer_is_said_into_the_turn_and_settled_when_it_is_taken(make: Make, 
 
 def test_a_steer_that_was_not_taken_becomes_a_prompt_under_the_same_id(make: Make) -> None:
     bench = make()
-    steering.steer(bench.desk, bench.line(Verb.STEER, "more", key="k1"))
+    trio.run(steering.steer, bench.desk, bench.line(Verb.STEER, "more", key="k1"))
     bench.told()
     steering.steered(bench.desk, "k1", False, "the turn ended before it was taken")
     (done,) = bench.told()
@@ -92,7 +93,7 @@ def test_a_steer_that_nobody_can_take_is_queued_at_once(make: Make, state: str) 
             bench.running.working = False
         case "cannot":
             bench.hear({"type": "system", "subtype": "init", "session_id": "T", "capabilities": []})
-    steering.steer(bench.desk, bench.line(Verb.STEER, "more"))
+    trio.run(steering.steer, bench.desk, bench.line(Verb.STEER, "more"))
     assert queued(bench) == [b"more"]
     assert bench.written() == []
     assert kinds(bench) == ["verb-done"]
@@ -110,18 +111,18 @@ def test_a_steer_without_a_key_has_an_id_of_its_line(make: Make) -> None:
 def test_queueing_again_after_a_crash_finds_the_prompt_in_its_place(make: Make) -> None:
     bench = make()
     line = bench.line(Verb.STEER, "more", key="k1")
-    steering.steer(bench.desk, line)
+    trio.run(steering.steer, bench.desk, line)
     steering.queue(bench.desk, line)
     before = bench.orders()
-    steering.steer(bench.desk, line)  # a new supervisor obeys the line that was not noted done
+    trio.run(steering.steer, bench.desk, line)  # a new supervisor obeys the line that was not noted done
     assert bench.orders() == before
     assert queued(bench) == [b"more"]
 
 
 def test_when_the_cli_dies_its_steers_become_prompts_and_its_compaction_failed(make: Make) -> None:
     bench = make()
-    steering.steer(bench.desk, bench.line(Verb.STEER, "one", stamp=7))
-    steering.steer(bench.desk, bench.line(Verb.STEER, "two", stamp=8))
+    trio.run(steering.steer, bench.desk, bench.line(Verb.STEER, "one", stamp=7))
+    trio.run(steering.steer, bench.desk, bench.line(Verb.STEER, "two", stamp=8))
     bench.desk.begin(bench.line(Verb.COMPACT, stamp=9))
     bench.told()
     steering.let_go(bench.desk)
@@ -133,7 +134,7 @@ def test_when_the_cli_dies_its_steers_become_prompts_and_its_compaction_failed(m
 def test_a_steer_that_goes_on_opens_the_next_turn(make: Make) -> None:
     bench = make(backend="claude")
     line = bench.line(Verb.STEER, "more", key="k1")
-    steering.steer(bench.desk, line)
+    trio.run(steering.steer, bench.desk, line)
     bench.told()
     notes = steering.goes_on(bench.desk, "k1", 1)
     assert [kind for kind, _ in notes] == ["verb-done", "prompt-given", "prompt-accepted"]
@@ -175,7 +176,7 @@ def test_who_takes_over_expects_what_was_begun(make: Make, backend: str) -> None
 def test_a_steer_of_a_cli_that_died_with_its_supervisor_is_settled_by_what_it_told(make: Make, taken: bool) -> None:
     bench = make(backend="codex")
     line = bench.line(Verb.STEER, "more", key="k1")
-    steering.steer(bench.desk, line)
+    trio.run(steering.steer, bench.desk, line)
     bench.desk.pending.clear()  # the supervisor is another one
     bench.desk.ctl_orders = [line.order]
     bench.running.ended = True
@@ -188,6 +189,53 @@ def test_a_steer_of_a_cli_that_died_with_its_supervisor_is_settled_by_what_it_to
     steering.let_go(bench.desk)
     assert queued(bench) == ([] if taken else [b"more"])
     assert bench.desk.pending == []
+
+
+def test_who_takes_over_takes_each_line_up_once(make: Make) -> None:
+    bench = make(backend="codex")
+    lines = [bench.line(Verb.STEER, text, key=text, stamp=stamp) for stamp, text in enumerate("abc", 7)]
+    for line in lines[:2]:
+        trio.run(steering.steer, bench.desk, line)
+    bench.desk.pending.clear()  # the supervisor is another one
+    bench.desk.ctl_orders = [line.order for line in lines]
+    ctl.take_up(bench.desk)
+    assert bench.desk.pending == lines[:2], "the third was not begun"
+    assert ctl.next_line(bench.desk, []) == lines[2]
+
+
+def test_a_long_steer_taken_up_is_noted_begun(make: Make) -> None:
+    bench = make(backend="claude")
+    line = bench.line(Verb.STEER, "x" * 100_000, key="k1")
+    bench.desk.ctl_orders = [line.order]
+    bench.desk.note(("verb-begun", {"ctl": line.order.name, "verb": "steer", "turn": 1}))
+    bench.running.watched = True  # nobody waits for the FIFO here
+    ctl.take_up(bench.desk)
+    assert not bench.running.drained
+    assert bench.desk.fold.stdin_open
+
+
+def test_a_prompts_acceptance_does_not_speak_for_the_steer_behind_it(make: Make) -> None:
+    bench = make(backend="claude")
+    bench.desk.note(("stdin-begun", {"inc": 1, "bytes": 200_000, "id": "p1"}))
+    bench.running.watched = True  # nobody waits for the FIFO here
+    bench.desk.put(bench.running, b"x" * 200_000 + b"\n", begun=True)
+    assert bench.desk.fold.stdin_for == "p1"
+    trio.run(steering.steer, bench.desk, bench.line(Verb.STEER, "more"))
+    bench.desk.note(("prompt-accepted", {"inc": 1, "id": "p1", "turn": 1}))
+    assert bench.desk.fold.stdin_open, "the steer is in the outbox yet"
+
+
+@pytest.mark.parametrize("backend", ["claude", "codex"])
+def test_an_interrupt_reaches_a_compaction_at_any_time(make: Make, backend: str) -> None:
+    bench = make(backend=backend, turn=False)
+    steering.compact(bench.desk, bench.line(Verb.COMPACT, stamp=7))
+    bench.written()
+    trio.run(ctl.obey, bench.desk, bench.line(Verb.INTERRUPT, stamp=8))
+    if backend == "codex":  # before it began, codex would refuse
+        assert bench.written() == []
+        bench.hear({"method": "turn/started", "params": {"turn": {"id": "U"}}})
+        bench.desk.put(bench.running, bench.codec.take())
+    assert len(bench.written()) == 1
 
 
 def test_a_text_of_a_steer_is_its_lines_to_move_until_it_is_done(make: Make) -> None:

@@ -17,7 +17,8 @@ import attrs
 
 from zoefs.cli.fail import Failure
 from zoefs.cli.tree import PATIENCE, Tree
-from zoefs.contract.words import SETTLED, Exit
+from zoefs.contract.verbs import parse_ctl
+from zoefs.contract.words import SETTLED, Exit, Status, Verb
 
 AGAIN = 0.25
 """Seconds between two looks where poll(2) tells of nothing."""
@@ -25,7 +26,7 @@ AGAIN = 0.25
 
 @attrs.frozen
 class Look:
-    """What `stat` said of an agent at one moment."""
+    """What `stat` said of an agent at one moment. `pending`: an accepted verb holds it back."""
 
     status: str
     pending: bool
@@ -38,8 +39,12 @@ class Look:
 
 def look(tree: Tree, name: str) -> Look:
     """One look at an agent. Raises Failure where there is none."""
-    stat = tree.fields(tree.agent(name) / "stat", name)
-    return Look(stat.get("status", ""), "pending" in stat, stat.get("supervisor") != "absent")
+    lines = [line.partition(": ") for line in tree.text(tree.agent(name) / "stat", name).splitlines()]
+    stat = {key: value for key, _, value in lines}
+    verbs = [parse_ctl(value.encode())[0].verb for key, _, value in lines if key == "pending"]
+    status = stat.get("status", "")
+    held = [verb for verb in verbs if not (verb is Verb.STEER and status == Status.BLOCKED)]
+    return Look(status, bool(held), stat.get("supervisor") != "absent")
 
 
 def absent(tree: Tree) -> Failure:

@@ -18,9 +18,8 @@ class Backend:
     """One kind of CLI. `transport`: `stream` (one long-lived process) or `turn` (one process a turn).
 
     `chooses`: zoefs chooses the session id, before the CLI starts; else the CLI tells it in its handshake. `looks_up`:
-    after a crash it can tell whether a prompt had reached it. `steers`: it takes text into a running turn. `without`:
-    keys of the spec that mean nothing to it. `versions`: those that its tests run with, oldest first; empty where the
-    program is the user's own.
+    after a crash it can tell whether a prompt had reached it. `without`: keys of the spec that mean nothing to it.
+    `versions`: those that its tests run with, oldest first; empty where the program is the user's own.
     """
 
     name: str
@@ -31,7 +30,6 @@ class Backend:
     doc: str
     chooses: bool = True
     looks_up: bool = False
-    steers: bool = False
     without: frozenset[str] = frozenset()
     versions: tuple[str, ...] = ()
 
@@ -46,7 +44,6 @@ BACKENDS: dict[str, Backend] = {
             verbs=_ALWAYS | _ASKS | {Verb.COMPACT},
             fidelity="protocol",
             doc="Claude Code, driven over stream-json. The session id is chosen by zoefs and kept for life.",
-            steers=True,
             without=frozenset({"argv"}),
             versions=("2.1.197", "2.1.332"),
         ),
@@ -59,7 +56,6 @@ BACKENDS: dict[str, Backend] = {
             doc="Codex, driven over `codex app-server`. The session id is the thread's, told by the CLI and kept.",
             chooses=False,
             looks_up=True,
-            steers=True,
             without=frozenset({"argv"}),
             versions=("0.171.0",),
         ),

@@ -35,7 +35,7 @@ class OrderKind(StrEnum):
     RECOVERED = "recovered"
     """A prompt that a restarted mount found staged and committed: its writer may have seen an error."""
     STEER = "steer"
-    """A steer that could not be said into a running turn: a prompt like any other."""
+    """The text of a steer, which its line of ctl keeps in `taken/`; in `new/` it is a prompt like any other."""
     CTL = "ctl"
     OUT = "out"
     """Text written to `out` by somebody else."""

@@ -70,13 +70,15 @@ _EDGES: dict[tuple[str, Life, str], Life] = {
 
 @attrs.frozen
 class Spent:
-    """What was spent: USD and tokens. `estimated`: from a price table. `unpriced`: tokens whose price is not known."""
+    """What was spent: USD and tokens. `estimated`: from a price table. `unpriced`: tokens whose price is not known.
+    `total`: the running total in USD that the CLI told with it, None where it told none."""
 
     usd: float = 0.0
     tokens_in: int = 0
     tokens_out: int = 0
     unpriced: int = 0
     estimated: bool = False
+    total: float | None = None
 
     def plus(self, other: Spent) -> Spent:
         """Both together."""
@@ -95,6 +97,7 @@ class Spent:
             "tokens_in": self.tokens_in,
             "tokens_out": self.tokens_out,
         }
+        fields |= {"total_usd": self.total} if self.total is not None else {}
         fields |= {"cost_estimated": True} if self.estimated else {}
         return fields | ({"tokens_unpriced": self.unpriced} if self.unpriced else {})
 
@@ -102,7 +105,9 @@ class Spent:
 def spent_of(event: Event) -> Spent:
     """What an event says was spent."""
     tokens_in, tokens_out, unpriced = (event.number(f"tokens_{word}") for word in ("in", "out", "unpriced"))
-    return Spent(event.amount("cost_usd"), tokens_in, tokens_out, unpriced, event.data.get("cost_estimated") is True)
+    total = event.amount("total_usd") if "total_usd" in event.data else None
+    estimated = event.data.get("cost_estimated") is True
+    return Spent(event.amount("cost_usd"), tokens_in, tokens_out, unpriced, estimated, total)
 
 
 @attrs.frozen
@@ -164,7 +169,7 @@ class Fold:
     turn_raw: int = 0
     chat_end: int = 0
     spent: Spent = Spent()
-    usd_of_inc: float = 0.0
+    total_usd: float = 0.0
     version: str = ""
     model: str = ""
     capabilities: tuple[str, ...] = ()
@@ -220,7 +225,7 @@ class Fold:
                 self.inc = max(self.inc + 1, event.number("inc"))
                 self.pid = event.number("pid")
                 self.spawned_t = event.t
-                self.asks, self.stdin_open, self.turn_raw, self.usd_of_inc = {}, False, 0, 0.0
+                self.asks, self.stdin_open, self.turn_raw = {}, False, 0
                 if event.data.get("ready") is True:
                     self.life = Life.UP
             case Life.BACKOFF:
@@ -279,6 +284,11 @@ class Fold:
             self.deaths = ()
         if event.data.get("renew") is True:
             self.former_session, self.session, self.standing = self.session, "", ""
+
+    def _exited(self, event: Event) -> None:
+        """A CLI that was killed leaves no total for the next one to go on from."""
+        if event.number("rc", -1) not in (0, 1, 128 + 15):
+            self.total_usd = 0.0
 
     def _spawned(self, event: Event) -> None:
         self.backend = event.text("backend") or self.backend
@@ -369,7 +379,8 @@ class Fold:
 
     def _spend(self, spent: Spent) -> None:
         self.spent = self.spent.plus(spent)
-        self.usd_of_inc += spent.usd
+        if spent.total is not None:
+            self.total_usd = spent.total
 
     def _compacted(self, event: Event) -> None:
         """Between turns: what the CLI said up to here is not needed to understand what it says next."""
@@ -411,6 +422,7 @@ class Fold:
 _HANDLERS: dict[str, Callable[[Fold, Event], bool | None]] = {
     Kind.STARTED: Fold._started,
     Kind.SPAWNED: Fold._spawned,
+    Kind.EXITED: Fold._exited,
     Kind.SESSION: Fold._session,
     Kind.READY: Fold._ready,
     Kind.CAPABLE: Fold._capable,

@@ -92,11 +92,16 @@ class View:
 
     def _find_waiting(self) -> None:
         self.waiting, self._by_id = {}, {}
-        for path in (self.home.new, self.home.taken):
-            for name in names(path):
-                order = parse_order(name)
-                if order is not None and self._is_open(order, path == self.home.taken):
-                    self.add(self._queued(order, path / name))
+        found = [
+            (order, path)
+            for path in (self.home.new, self.home.taken)
+            for name in names(path)
+            if (order := parse_order(name)) is not None and self._is_open(order, path == self.home.taken)
+        ]
+        verbs = {order.stamp for order, _ in found if order.kind is OrderKind.CTL}
+        for order, path in found:
+            if not (order.kind is OrderKind.STEER and path == self.home.taken and order.stamp in verbs):
+                self.add(self._queued(order, path / order.name))
         self.cancelled = self._unnoted(self.home.cancelled)
         self.cut = self._unnoted(self.home.cut)
         self._set_status()
@@ -134,7 +139,8 @@ class View:
         """The order of this name waits no longer."""
         queued = self.waiting.pop(name, None)
         for id in queued.ids if queued else ():
-            self._by_id.pop(id, None)
+            if self._by_id.get(id) is queued:  # and not yet of the prompt that a steer became
+                del self._by_id[id]
         self._sorted = None
 
     def pending(self) -> list[Command]:
@@ -234,7 +240,9 @@ class View:
 
     @property
     def settled(self) -> bool:
-        """Whether `wait` may answer."""
+        """Whether `wait` may answer. A steer under way holds no `blocked` back: the CLI takes it after the answer."""
+        if self.status is Status.BLOCKED:
+            return all(command.verb is Verb.STEER for command in self.pending())
         return self.status in SETTLED and not any(q.commands for q in self.waiting.values())
 
     def publish(self) -> None:

@@ -18,7 +18,7 @@ from zoefs.contract.home import OrderKind
 from zoefs.contract.refusal import Refusal
 from zoefs.contract.spec import SpecError, check_keys
 from zoefs.contract.verbs import VERBS, check_permitted, parse_ctl, split_ask
-from zoefs.contract.words import CTL_MAX, PROMPT_MAX
+from zoefs.contract.words import CTL_MAX, PROMPT_MAX, Verb
 from zoefs.disk.files import pwrite_all, read, replace, sync_dir, sync_file
 from zoefs.mount.handles import Handle
 from zoefs.mount.stage import Staged
@@ -170,6 +170,9 @@ class CtlHandle(Handle):
             raise view.refused(refusal.errno, f"{view.name}: {refusal.sentence}") from None
         if not commands:
             return len(data)
+        if any(command.verb is Verb.STEER for command in commands):  # it may become a prompt
+            view.check_accepts()
+            view.check_room(len(data))
         text = "".join(command.encode() + "\n" for command in commands).encode()
         staged = Staged(view.home, OrderKind.CTL, prefix="ctl-")
         try:
