@@ -183,10 +183,14 @@ def answer(desk: Desk, line: Line) -> None:
     """The first answer wins. One that does not fit any more is told so."""
     id, rest = split_ask(line.command)
     ask, running = desk.fold.asks.get(id), desk.running
+    verb, by = line.command.verb, line.command.key or "client"
+    if ask is None and running is not None and desk.fold.begun.get(line.order.name) == (verb, desk.fold.turn):
+        fields = {"ask": id, "decision": verb, "why": rest if verb is Verb.DENY else "", "by": by}
+        desk.note((Kind.ANSWERED, fields), *desk.settled([line]))  # said before a crash, and heard since
+        return
     if ask is None or running is None:
         desk.note(*desk.settled([line], ok=False, text=f"no ask {id} is pending any more"))
         return
-    verb = line.command.verb
     try:
         answers = read_answers(ask, rest) if verb is Verb.ALLOW else {}
     except Refusal as refusal:
@@ -194,7 +198,7 @@ def answer(desk: Desk, line: Line) -> None:
         return
     why = rest if verb is Verb.DENY else ""
     verdict = Verdict(verb is not Verb.DENY, verb is Verb.ALLOW_ALWAYS, why, answers)
-    _answer(desk, running, ask, verdict, line.command.key or "client", [line])
+    _answer(desk, running, ask, verdict, by, [line])
 
 
 def answer_late(desk: Desk) -> None:
@@ -207,6 +211,8 @@ def answer_late(desk: Desk) -> None:
 
 
 def _answer(desk: Desk, running: Running, ask: Ask, verdict: Verdict, by: str, lines: list[Line]) -> None:
+    for line in lines:
+        desk.begin(line)
     desk.put(running, running.codec.answer(ask, verdict))
     fields: dict[str, Any] = {"ask": ask.id, "decision": verdict.word, "why": verdict.why, "by": by}
     fields |= {"answers": {key: list(picked) for key, picked in verdict.answers.items()}} if verdict.answers else {}

@@ -92,8 +92,9 @@ def time_out(desk: Desk) -> None:
 def _begun_before(desk: Desk) -> str:
     """What an earlier supervisor was ending this process, or its turn, for; empty where it was not."""
     for verb, turn in desk.fold.begun.values():
-        meant = verb == Verb.INTERRUPT and desk.fold.turn_open and turn == desk.fold.turn
-        if meant or verb in (Verb.STOP, Verb.KILL, Verb.RESTART):
+        if verb in (Verb.STOP, Verb.KILL, Verb.RESTART):
+            return verb
+        if verb == Verb.INTERRUPT and desk.fold.turn_open and turn == desk.fold.turn:
             return verb
     return ""
 

@@ -1,6 +1,6 @@
-"""One driver for both real CLIs: the trees of a module, and agents that tell what their model was asked.
+"""One driver for both real CLIs: their trees, and agents that tell what their model was asked.
 
-A module's tests share one tree a CLI; each makes agents of its own, whose journals are checked when it ends. What is
+The tests share one tree a CLI; each makes agents of its own, whose journals are checked when it ends. What is
 different between the CLIs and matters to a test stands here, in KINDS; a test that needs more is of one CLI.
 """
 
@@ -148,13 +148,18 @@ class Agent:
 
     def ask(self) -> str:
         """Wait until it asks; the id of the ask."""
-        wait_for(lambda: self.read("ask"), f"{self.name} asks")
-        return self.read("ask").splitlines()[0].removeprefix("ask: ")
+        return self.ask_after("")
 
     def ask_after(self, old: str) -> str:
         """Wait until it asks another thing than `old`."""
-        wait_for(lambda: self.read("ask") and self.ask() != old, f"{self.name} asks anew")
-        return self.ask()
+        asked = [""]
+
+        def another() -> bool:
+            asked[0] = self.read("ask").partition("\n")[0].removeprefix("ask: ")
+            return asked[0] not in ("", old)
+
+        wait_for(another, f"{self.name} asks anew")
+        return asked[0]
 
     def answers(self) -> list[str]:
         """How its asks were answered, oldest first."""
