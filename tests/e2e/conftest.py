@@ -1,11 +1,12 @@
-"""Fixtures of the tests that drive both real CLIs: one tree a module and CLI, one set of agents a test."""
+"""Fixtures of the tests that drive both real CLIs: one tree a CLI for all of them, one set of agents a test."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,45 +14,41 @@ import pytest
 from tests.e2e.both import KINDS, Both, Kind, both_of, one_test
 from tests.e2e.claude_tree import CliTree
 
-
-def _shared(kind: str) -> Iterator[tuple[Kind, CliTree]]:
-    path = Path(tempfile.mkdtemp(prefix="zoefs-", dir=os.environ.get("ZOEFS_TEST_DIR")))
-    with both_of(kind, path) as found:
-        yield found
-    shutil.rmtree(path)
+Opened = tuple[Kind, CliTree]
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def _tree_of_a_module(request: pytest.FixtureRequest) -> Iterator[tuple[Kind, CliTree]]:
-    yield from _shared(request.param)
+@pytest.fixture(scope="session")
+def _opened() -> Iterator[Callable[[str], Opened]]:
+    """The tree of a CLI, opened when it is first asked for, since its binary may be missing."""
+    found: dict[str, Opened] = {}
+    with contextlib.ExitStack() as stack:
+
+        def open_one(kind: str) -> Opened:
+            if kind not in found:
+                path = Path(tempfile.mkdtemp(prefix="zoefs-", dir=os.environ.get("ZOEFS_TEST_DIR")))
+                stack.callback(shutil.rmtree, path)
+                found[kind] = stack.enter_context(both_of(kind, path))
+            return found[kind]
+
+        yield open_one
 
 
-@pytest.fixture
-def both(_tree_of_a_module: tuple[Kind, CliTree]) -> Iterator[Both]:
+@pytest.fixture(params=KINDS)
+def both(request: pytest.FixtureRequest, _opened: Callable[[str], Opened]) -> Iterator[Both]:
     """Each of the CLIs in turn."""
-    with one_test(*_tree_of_a_module) as found:
+    with one_test(*_opened(request.param)) as found:
         yield found
 
 
-@pytest.fixture(scope="module")
-def _claude_of_a_module() -> Iterator[tuple[Kind, CliTree]]:
-    yield from _shared("claude")
-
-
-@pytest.fixture(scope="module")
-def _codex_of_a_module() -> Iterator[tuple[Kind, CliTree]]:
-    yield from _shared("codex")
-
-
 @pytest.fixture
-def only_claude(_claude_of_a_module: tuple[Kind, CliTree]) -> Iterator[Both]:
+def only_claude(_opened: Callable[[str], Opened]) -> Iterator[Both]:
     """claude alone."""
-    with one_test(*_claude_of_a_module) as found:
+    with one_test(*_opened("claude")) as found:
         yield found
 
 
 @pytest.fixture
-def only_codex(_codex_of_a_module: tuple[Kind, CliTree]) -> Iterator[Both]:
+def only_codex(_opened: Callable[[str], Opened]) -> Iterator[Both]:
     """codex alone."""
-    with one_test(*_codex_of_a_module) as found:
+    with one_test(*_opened("codex")) as found:
         yield found

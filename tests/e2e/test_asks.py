@@ -355,7 +355,7 @@ def test_a_tool_that_waits_for_its_gate_is_let_through(both: Both) -> None:
 
 def test_the_supervisor_dies_right_after_an_answer(both: Both) -> None:
     agent = both.make()
-    for n, delay in enumerate((0.0, 0.003, 0.01, 0.05)):
+    for n, delay in enumerate((0.0, 0.005)):
         agent.prompt(f"k{n}", f"[[bash:touch made{n}]] [[bash:touch no{n}]]")
         first = agent.ask()
         agent.ctl(f"allow {first}")
@@ -369,15 +369,15 @@ def test_the_supervisor_dies_right_after_an_answer(both: Both) -> None:
         both.heal()
         assert agent.ended(f"k{n}")[0] == "done", agent.story()
         assert agent.heard(f"not number {n}")
-    assert agent.answers() == ["allow", "deny"] * 4
-    assert files(agent.work) == [f"made{n}" for n in range(4)]
+    assert agent.answers() == ["allow", "deny"] * 2
+    assert files(agent.work) == ["made0", "made1"]
     agent.turn("last", "last")
-    assert all("".join(agent.history()).count(f"not number {n}") <= 1 for n in range(4))
+    assert all("".join(agent.history()).count(f"not number {n}") <= 1 for n in range(2))
 
 
 def test_the_cli_dies_right_after_an_answer(both: Both) -> None:
     agent = both.make()
-    for n, delay in enumerate((0.0, 0.01, 0.05)):
+    for n, delay in enumerate((0.0, 0.02)):
         agent.prompt(f"k{n}", f"[[bash:touch made{n}]] then")
         agent.ctl(f"allow {agent.ask()}")
         time.sleep(delay)
@@ -387,7 +387,7 @@ def test_the_cli_dies_right_after_an_answer(both: Both) -> None:
             agent.ctl(line_of(agent, "allow"))
         assert agent.ended(f"k{n}")[0] in (("done",) if both.kind.continues else ("done", "lost"))
     agent.turn("last", "last")
-    assert [agent.history().count(f"[[bash:touch made{n}]] then") for n in range(3)] == [1, 1, 1]
+    assert [agent.history().count(f"[[bash:touch made{n}]] then") for n in range(2)] == [1, 1]
 
 
 @pytest.mark.parametrize("verb", ["stop", "restart", "kill"])

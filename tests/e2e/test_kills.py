@@ -17,7 +17,8 @@ from tests.living import wait_for
 
 pytestmark = pytest.mark.real_cli
 
-DELAYS_MS = (0, 1, 3, 7, 15, 30, 50)
+DELAYS_MS = (0, 7, 30)
+SOAK_DELAYS_MS = (0, 1, 3, 7, 15, 20, 30, 40, 50)
 
 
 def check_cut(agent: Agent, id: str, text: str) -> None:
@@ -61,8 +62,9 @@ def test_again_and_again_before_the_first_prompt(both: Both) -> None:
     check_cut(agent, "k1", "first")
 
 
-def test_right_after_the_delivery_of_a_first_prompt(both: Both) -> None:
-    for delay in DELAYS_MS[::3]:
+@pytest.mark.soak
+def test_right_after_the_delivery_of_a_first_prompt(both: Both, soak: bool) -> None:
+    for delay in SOAK_DELAYS_MS if soak else DELAYS_MS[:2]:
         agent = both.make()
         text = f"[[slow:0.3]] cut {delay}"
         agent.prompt("k1", text)
@@ -73,11 +75,12 @@ def test_right_after_the_delivery_of_a_first_prompt(both: Both) -> None:
         agent.ctl("kill")
 
 
-def test_right_after_the_delivery_of_a_later_prompt(both: Both) -> None:
+@pytest.mark.soak
+def test_right_after_the_delivery_of_a_later_prompt(both: Both, soak: bool) -> None:
     agent = both.make()
     agent.turn("first", "first")
     session = agent.read("session")
-    for n, delay in enumerate(DELAYS_MS):
+    for n, delay in enumerate(SOAK_DELAYS_MS if soak else DELAYS_MS):
         text, sent = f"[[slow:0.3]] cut {delay}", len(agent.events("prompt-sent"))
         agent.prompt(f"k{n}", text)
         agent.until("prompt-sent", sent)
@@ -137,13 +140,13 @@ def test_idle(both: Both) -> None:
 
 def test_right_after_the_end_of_a_turn(both: Both) -> None:
     agent = both.make()
-    for n in range(1, 6):
+    for n in range(1, 4):
         agent.prompt(f"k{n}", f"turn {n}")
         agent.until("turn-ended", n - 1)
         agent.kill_cli()
         assert agent.ended(f"k{n}") == ("done", f"echo#{n}: turn {n}\n")
     agent.turn("last", "last")
-    assert agent.history() == [*(f"turn {n}" for n in range(1, 6)), "last"]
+    assert agent.history() == [*(f"turn {n}" for n in range(1, 4)), "last"]
 
 
 # -- a session whose record is gone -------------------------------------------------------------------------------
@@ -157,8 +160,7 @@ def record_of(agent: Agent, base: Path) -> Path:
     return found
 
 
-@pytest.mark.parametrize("way", ["stop", "kill"])
-@pytest.mark.parametrize("damage", ["removed", "empty"])
+@pytest.mark.parametrize(("way", "damage"), [("stop", "removed"), ("kill", "empty"), ("kill", "removed")])
 def test_a_session_without_its_record_is_told_and_restart_begins_another(both: Both, way: str, damage: str) -> None:
     agent = both.make()
     agent.turn("k1", "first")

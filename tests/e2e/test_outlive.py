@@ -54,11 +54,12 @@ def test_in_the_middle_of_a_long_line(both: Both, first: bool) -> None:
         assert agent.read("session") == session
 
 
-def test_at_any_time_of_a_long_line(both: Both) -> None:
+@pytest.mark.soak
+def test_at_any_time_of_a_long_line(both: Both, soak: bool) -> None:
     agent = both.make()
     agent.turn("first", "first")
     texts = ["first"]
-    for n, delay in enumerate((0.0, 0.002, 0.01, 0.03)):
+    for n, delay in enumerate((0.0, 0.001, 0.002, 0.005, 0.01, 0.03) if soak else (0.0, 0.01)):
         texts.append(f"{n} {LONG[n:]}")
         begun = len(agent.events("stdin-begun"))
         agent.prompt(f"k{n}", texts[-1])
@@ -104,9 +105,10 @@ CODEX_KINDS = (
 )
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", CODEX_KINDS)
-def test_at_an_event_of_a_codex_turn(only_codex: Both, kind: str) -> None:
-    for delay in (0.0, 0.003):
+def test_at_an_event_of_a_codex_turn(only_codex: Both, kind: str, soak: bool) -> None:
+    for delay in (0.0, 0.001, 0.003, 0.01) if soak else (0.0,):
         agent = only_codex.make()
         text = f"[[slow:0.2]] one {delay} " + "x" * (200_000 if kind.startswith("stdin") else 10)
         agent.prompt("k1", text)
@@ -168,20 +170,19 @@ def test_the_turn_ends_while_no_supervisor_runs(both: Both) -> None:
     assert agent.stat()["incarnation"] == "1"
 
 
-def test_an_interrupt_at_any_time_of_a_turn_ends_it_and_the_agent_goes_on(both: Both) -> None:
+@pytest.mark.soak
+def test_an_interrupt_at_any_time_of_a_turn_ends_it_and_the_agent_goes_on(both: Both, soak: bool) -> None:
     agent = both.make()
     agent.turn("first", "first")
-    for n, delay in enumerate((0.0, 0.005, 0.015, 0.03, 0.06, 0.12)):
+    for n, delay in enumerate((0.0, 0.005, 0.015, 0.03, 0.06, 0.12) if soak else (0.0, 0.01, 0.04)):
         sent = len(agent.events("prompt-sent"))
-        agent.prompt(f"k{n}", f"[[slow:3]] turn {n}")
+        agent.prompt(f"k{n}", f"[[slow:60]] turn {n}")
         agent.until("prompt-sent", sent)
         time.sleep(delay)
-        began = time.monotonic()
         agent.ctl(f"#i{n} interrupt")
         assert agent.ended(f"k{n}")[0] == "cancelled", agent.story()
         assert agent.settle() == "await"
-        assert time.monotonic() - began < 2.5
         assert agent.receipt(f"i{n}")["receipt"] == "done"
         agent.turn(f"then{n}", f"then {n}")
-        assert agent.history().count(f"[[slow:3]] turn {n}") <= 1
+        assert agent.history().count(f"[[slow:60]] turn {n}") <= 1
     assert agent.stat()["incarnation"] == "1"

@@ -92,14 +92,16 @@ def test_several_keep_their_order(both: Both) -> None:
     check_once(agent, text, "part 0", "part 1", "part 2", "a prompt behind them")
 
 
-def test_at_every_instant_of_a_turn(both: Both) -> None:
+@pytest.mark.soak
+def test_at_every_instant_of_a_turn(both: Both, soak: bool) -> None:
     agent = both.make()
     texts, notes = [], set()
-    for n in range(12):
+    rounds = 24 if soak else 6
+    for n in range(rounds):
         texts += [f"[[slow:0.2]] turn {n}", f"steer {n}"]
         agent.prompt(f"k{n}", texts[-2])
         agent.reached(texts[-2])
-        time.sleep(0.03 * n)
+        time.sleep(0.36 * n / rounds)
         agent.ctl(f"#s{n} steer {texts[-1]}")
         notes.add(settled(agent, f"s{n}").rstrip("0123456789"))
         assert agent.ended(f"k{n}")[0] == "done", agent.story()
@@ -108,12 +110,13 @@ def test_at_every_instant_of_a_turn(both: Both) -> None:
     assert len(notes) > 1, "the delays met one case only"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("phase", ["tool", "stream"])
 @pytest.mark.parametrize("what", ["supervisor", "cli", "interrupt"])
-def test_right_before_something_dies(both: Both, what: str, phase: str) -> None:
+def test_right_before_something_dies(both: Both, what: str, phase: str, soak: bool) -> None:
     agent = both.make(both.kind.free)
     texts = []
-    for n, delay in enumerate((0.0, 0.01, 0.05)):
+    for n, delay in enumerate((0.0, 0.002, 0.01, 0.02, 0.05) if soak else (0.0, 0.02)):
         text = f"[[bash:{gate(f'x{n}')}]] go {n}" if phase == "tool" else f"[[slow:0.5]] stream {n}"
         texts += [text, f"steer {n}"]
         agent.prompt(f"k{n}", text)
@@ -215,13 +218,13 @@ def test_a_supervisor_that_dies_while_the_cli_compacts(both: Both) -> None:
 def test_a_cli_that_dies_while_it_compacts_says_so_and_goes_on(both: Both) -> None:
     agent = both.make()
     agent.turn("k1", "first")
-    agent.turn("k2", "[[slow:3]] second")
+    agent.turn("k2", "[[slow:1]] second")
     agent.ctl("#c compact")
     agent.until("verb-begun")
     agent.kill_cli()
     wait_for(lambda: agent.receipt("c")["receipt"] == "failed", "it failed")
     agent.turn("k3", "third")
-    assert agent.history() == ["first", "[[slow:3]] second", "third"]
+    assert agent.history() == ["first", "[[slow:1]] second", "third"]
 
 
 # -- fork ---------------------------------------------------------------------------------------------------------
