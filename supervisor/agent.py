@@ -96,7 +96,7 @@ class Agent(Desk):
         if self.fold.life not in (Life.STARTING, Life.UP):
             self.read_spec()
         space = self.hub.space()
-        if self.running is not None and self.fold.turn_open and space < FULL:
+        if self.running is not None and self.fold.turn_open and not self.fold.asks and space < FULL:
             self.starved = self.running.inc
         if self.running is not None:
             await hearing.drain(self, self.running)

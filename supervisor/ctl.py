@@ -97,7 +97,7 @@ async def obey(desk: Desk, line: Line) -> None:
         case Verb.COMPACT:
             steering.compact(desk, line)
         case Verb.RESET_BUDGET:
-            desk.note(*desk.settled([line], ok=False, text=f"{verb}: a {desk.spec.backend} agent cannot"))
+            desk.note(*desk.settled([line], ok=False, text=f"{verb}: {desk.backend.agent} cannot"))
         case _:
             assert_never(verb)
 

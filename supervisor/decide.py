@@ -185,6 +185,8 @@ def _must_wait(view: View, line: Line) -> bool:
 
 
 def _without_process(view: View) -> Act | None:
+    if view.line is not None and view.line.command.verb is Verb.COMPACT and view.life is Life.RESTING:
+        return Do.SPAWN if view.slot and view.room and not view.rest else None
     if view.line is not None:
         return Obey(view.line)
     if view.life in (Life.FAILED, Life.STOPPED):

@@ -37,6 +37,9 @@ def begin(desk: Desk, why: str) -> None:
         "handshake": ["kill"],
         "interrupt": ["term", "kill"],
     }.get(why, ["eof", "term", "kill"] if desk.backend.transport == "stream" else ["term", "kill"])
+    if why == "rest" and desk.fold.asks:
+        # at the end of its stdin claude denies an ask and goes on with the turn; cut, the turn is continued
+        steps = [step for step in steps if step != "eof"]
     desk.ending = Ending(why, list(steps), 0.0, time.time())
     escalate(desk)
 
@@ -48,7 +51,6 @@ def escalate(desk: Desk) -> None:
     match ending.steps[0]:
         case "eof":
             if ending.why != "rest" and desk.fold.turn_open:
-                # at the end of its stdin claude denies an open ask, and goes on with the turn
                 desk.put(running, running.codec.interrupt())
             running.close_stdin()
             if running.pidfd is not None:
@@ -128,6 +130,8 @@ async def bury(desk: Desk) -> None:
     exited |= {"until": after.until, "died": time.time()} if after.life is Life.BACKOFF else {}
     exited |= {"text": after.text} if after.text else {}
     exited |= {"asked": why} if why else {}
+    turn = {"inc": running.inc, "turn": desk.fold.turn}
+    notes += [(Kind.ASK_GONE, {**turn, "ask": ask}) for ask in desk.fold.asks]
     notes.append((Kind.EXITED, exited))
     if after.life is Life.STOPPED:
         also = list(desk.pending)
@@ -178,7 +182,8 @@ def what_follows(desk: Desk, why: str, rc: int | None, last_words: str, death: t
     if desk.turned and turns_away(desk, death):
         return Next(Life.FAILED, reason=Reason.CONTEXT_LOST, text=starts.no_record(desk))
     if why == "replace" or turns_away(desk, death):
-        return Next(Life.BACKOFF, until=now, text="started anew")
+        full = "the disk was full under its output" if desk.starved == desk.fold.inc else ""
+        return Next(Life.BACKOFF, until=now, text=full)
     lived = now - seconds(desk.fold.spawned_t)
     what = "did not finish its handshake" if why in ("handshake", "unable") else in_words(rc)
     line = unable.text if unable is not None else _last_line(last_words)

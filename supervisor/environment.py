@@ -68,6 +68,14 @@ def build(spec: Spec, ours: Mapping[str, str], home: Home, mount: str, name: str
     return env
 
 
+def named(spec: Spec, ours: Mapping[str, str]) -> str:
+    """The program that is looked for, and what names it, in words."""
+    variable, default = _BINARIES.get(spec.backend, ("", ""))
+    if spec.backend == "exec":
+        return f"{spec.argv[0]!r} (argv of its spec)"
+    return f"{ours[variable]!r} ({variable} of the supervisor)" if ours.get(variable) else repr(default)
+
+
 def find_binary(spec: Spec, ours: Mapping[str, str], path: str, cwd: Path) -> str | None:
     """The absolute path of the program to run; None where there is none that can be run.
 

@@ -13,12 +13,10 @@ import attrs
 import trio
 
 from supervisor.running import Running
-from zoefs.contract.home import Home
+from zoefs.contract.home import RESERVE, Home
 from zoefs.disk.journal import Sizes
 
 STARTS_AT_ONCE = 3
-RESERVE = 1 << 18
-"""Bytes that must be free on HOME's disk before a prompt is given: its answer is to be kept."""
 FULL = 1 << 14
 """With fewer bytes free, what a CLI writes may be lost."""
 

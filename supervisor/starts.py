@@ -15,7 +15,7 @@ from supervisor import process
 from supervisor.backends import CODECS, Setup
 from supervisor.backends import codec as told
 from supervisor.desk import Desk
-from supervisor.environment import build, find_binary
+from supervisor.environment import build, find_binary, named
 from supervisor.records import RECORDS, has_record
 from supervisor.running import Running
 from zoefs.contract.events import Kind
@@ -101,8 +101,7 @@ def find_obstacle(desk: Desk) -> dict[str, str] | None:
     except Refusal as refusal:
         return {"reason": Reason.CONFIG, "text": refusal.sentence}
     if find_binary(desk.spec, desk.hub.env, env.get("PATH", ""), cwd) is None:
-        wanted = desk.spec.argv[0] if desk.spec.backend == "exec" else desk.spec.backend
-        text = f"no program {wanted!r} can be run; mend the spec or PATH, then `restart`"
+        text = f"no program {named(desk.spec, desk.hub.env)} can be run; mend that or PATH, then `restart`"
         return {"reason": Reason.CONFIG, "text": text}
     if desk.spec.backend in RECORDS and desk.fold.standing == "done" and not may_resume(desk, env):
         return {"reason": Reason.CONTEXT_LOST, "text": no_record(desk)}

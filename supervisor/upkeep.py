@@ -9,6 +9,7 @@ and nobody waits for this.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import traceback
@@ -16,7 +17,8 @@ from pathlib import Path
 
 import trio
 
-from supervisor.hub import RESERVE, complain
+from supervisor.hub import complain
+from zoefs.contract.home import RESERVE
 from zoefs.contract.lifecycle import Fold
 from zoefs.contract.snapshot import Snapshot, copied, encode
 from zoefs.disk.files import names, replace, sync_file
@@ -70,7 +72,8 @@ class Upkeep:
         data = encode(snapshot)
         found = os.statvfs(self.path.parent)
         if found.f_bavail * found.f_frsize >= RESERVE + len(data):
-            sync_file(self.journal.path)
+            with contextlib.suppress(FileNotFoundError):  # a segment ends just now: what it holds lasts already
+                sync_file(self.journal.path)
             replace(self.path, data)
         return len(data)
 

@@ -289,7 +289,8 @@ class CodexCodec:
                 return []
             if gone and self._setup.fork and not self._thread:
                 return [Unable(f"fork: codex has no record to copy: {why}", Reason.CONFIG)]
-            config = Reason.CONFIG if "configuration" in why else None
+            wrong = ("configuration", "unknown variant", "Invalid request")
+            config = Reason.CONFIG if any(mark in why for mark in wrong) else None
             return [Unable(f"codex: {why}", Reason.CONTEXT_LOST if gone else config)]
         self._told_thread = True
         self._thread = str(result["thread"]["id"])

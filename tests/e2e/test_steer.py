@@ -76,6 +76,23 @@ def test_without_a_turn_it_is_a_prompt(both: Both) -> None:
     check_once(agent, "the very first", "and another")
 
 
+def test_one_under_way_does_not_hide_an_ask(both: Both) -> None:
+    """claude takes a steer at its next model call, which is after the answer: nobody may wait for it before."""
+    agent = both.make()
+    text = f"[[bash:{gate('x')}]] go"
+    agent.prompt("k1", text)
+    ask = agent.ask()
+    agent.ctl("#s1 steer mind the gap")
+    agent.until("verb-begun")
+    assert agent.settle() == "blocked"
+    assert both.tree.zoefs("wait", agent.name, "--timeout", "20").stdout == f"{agent.name}\tblocked\n"
+    agent.ctl(f"allow {ask}")
+    open_gate(agent, "x")
+    settled(agent, "s1")
+    assert agent.ended("k1")[0] == "done"
+    check_once(agent, text, "mind the gap")
+
+
 def test_several_keep_their_order(both: Both) -> None:
     agent = both.make(both.kind.free)
     text = f"[[bash:{gate('x')}]] go"
@@ -112,7 +129,7 @@ def test_at_every_instant_of_a_turn(both: Both, soak: bool) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("phase", ["tool", "stream"])
-@pytest.mark.parametrize("what", ["supervisor", "cli", "interrupt"])
+@pytest.mark.parametrize("what", ["supervisor", "mount", "cli", "interrupt"])
 def test_right_before_something_dies(both: Both, what: str, phase: str, soak: bool) -> None:
     agent = both.make(both.kind.free)
     texts = []
@@ -129,8 +146,8 @@ def test_right_before_something_dies(both: Both, what: str, phase: str, soak: bo
         agent.ctl(f"#s{n} steer {texts[-1]}")
         time.sleep(delay)
         match what:
-            case "supervisor":
-                both.tree.kill("supervisor")
+            case "supervisor" | "mount":
+                both.tree.kill(what)
                 both.heal()
             case "cli":
                 kill(agent.cli())

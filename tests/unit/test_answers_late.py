@@ -97,7 +97,8 @@ def test_a_verb_answers_in_its_clients_name(bench: Bench, verb: Verb, argument: 
     bench.asked(rule="acceptForSession")
     bench.told()
     ctl.answer(bench.desk, bench.line(verb, argument, key="k"))
-    answered, done = bench.told()
+    begun, answered, done = bench.told()
+    assert begun.kind == "verb-begun", "noted before the answer is said"
     assert (answered.text("decision"), answered.text("why"), answered.text("by")) == (decision, why, "k")
     assert (done.kind, done.data["ok"]) == ("verb-done", True)
     assert bench.written()[-1]["id"] == 3
@@ -107,7 +108,7 @@ def test_a_question_is_answered_with_a_choice(bench: Bench) -> None:
     bench.asked(questions=[QUESTION.encode()])
     bench.told()
     ctl.answer(bench.desk, bench.line(Verb.ALLOW, "1-3 2"))
-    answered, _ = bench.told()
+    _, answered, _ = bench.told()
     assert answered.data["answers"] == {"color": ["Blue"]}
     assert bench.written() == [{"id": 3, "result": {"answers": {"color": {"answers": ["Blue"]}}}}]
 

@@ -301,9 +301,9 @@ def test_values_are_toml_or_words(text: str, value: object) -> None:
 
 
 def test_settings_make_a_spec() -> None:
-    text = spec_text("exec", "/w", ('argv=["sed", "s/a/b/"]', "restart.burst=3", "restart.when=never", "model=x y"))
+    text = spec_text("exec", "/w", ('argv=["sed", "s/a/b/"]', "restart.burst=3", "restart.when=never", "env_file=/x y"))
     spec = parse_spec(text)
-    assert (spec.backend, spec.cwd, spec.argv, spec.model) == ("exec", "/w", ("sed", "s/a/b/"), "x y")
+    assert (spec.backend, spec.cwd, spec.argv, spec.env_file) == ("exec", "/w", ("sed", "s/a/b/"), "/x y")
     assert (spec.restart.burst, spec.restart.when) == (3, "never")
 
 

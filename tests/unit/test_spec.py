@@ -15,6 +15,7 @@ from zoefs.contract.spec import (
     Restart,
     Spec,
     SpecError,
+    check_keys,
     effective,
     encode_spec,
     from_table,
@@ -106,7 +107,8 @@ def test_what_a_key_refuses(key: str, value: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_every_backend_can_be_named(backend: str) -> None:
-    assert parse_spec(f'backend = "{backend}"\nargv = ["true"]\n').backend == backend
+    argv = 'argv = ["true"]' if backend == "exec" else ""
+    assert parse_spec(f'backend = "{backend}"\n{argv}\n').backend == backend
 
 
 def test_nothing_is_a_spec() -> None:
@@ -194,7 +196,8 @@ def test_exec_needs_its_program() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_only_some_backends_can_continue_a_turn(backend: str) -> None:
-    text = f'backend = "{backend}"\nargv = ["true"]\non_lost = "continue"\n'
+    argv = 'argv = ["true"]' if backend == "exec" else ""
+    text = f'backend = "{backend}"\n{argv}\non_lost = "continue"\n'
     if BACKENDS[backend].on_lost == OnLost.CONTINUE:
         assert parse_spec(text).on_lost == "continue"
         return
@@ -318,7 +321,6 @@ TIMES = st.floats(0, 1e9) | st.integers(0, 10**9)
 VALUES = st.fixed_dictionaries(
     {},
     optional={
-        "backend": st.just("claude"),
         "cwd": TEXTS.map(lambda text: "/" + text),
         "model": TEXTS,
         "prompt": TEXTS,
@@ -359,3 +361,20 @@ def test_what_is_encoded_is_read_back(values: dict[str, Any]) -> None:
 def test_what_toml_cannot_say_is_a_bug(value: object) -> None:
     with pytest.raises(TypeError):
         encode_spec({"args": [value]})
+
+
+@pytest.mark.parametrize(("backend", "key"), [(row.name, key) for row in BACKENDS.values() for key in row.without])
+def test_a_key_that_means_nothing_to_its_backend_is_refused_at_once(backend: str, key: str) -> None:
+    value = next(value for good, value, _ in GOOD if good == key)
+    argv = 'argv = ["true"]\n' if backend == "exec" else ""
+    for judge in (check_keys, parse_spec, lambda text: effective(text, "")):
+        with pytest.raises(SpecError) as caught:
+            judge(f'{argv}{key} = {value}\nbackend = "{backend}"\n')
+        assert caught.value.key == key
+        assert caught.value.line == (2 if argv else 1)
+        assert f"an {backend}" in caught.value.sentence or f"a {backend}" in caught.value.sentence
+
+
+def test_a_default_that_means_nothing_to_a_backend_is_no_fault_of_its_agents() -> None:
+    config = '[defaults]\nmodel = "m"\nask_timeout = 5\n'
+    assert effective('backend = "exec"\nargv = ["cat"]', config).backend == "exec"

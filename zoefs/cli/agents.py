@@ -45,7 +45,10 @@ def parse_value(text: str) -> object:
 def spec_text(backend: str | None, cwd: str | None, settings: tuple[str, ...]) -> str:
     """The spec that the options of `spawn` stand for. Raises UsageError for a setting that is none."""
     values: dict[str, object] = {"backend": backend} if backend else {}
-    values["cwd"] = os.path.abspath(cwd or ".")
+    try:
+        values["cwd"] = os.path.abspath(cwd or ".")
+    except OSError as error:
+        raise Failure(Exit.REFUSED, f"the directory you are in is gone ({error.strerror}); give --cwd") from None
     for setting in settings:
         name, equals, text = setting.partition("=")
         key = _KEY.fullmatch(name.strip())

@@ -73,6 +73,8 @@ def wait_for(tree: Tree, name: str, id: OrderId, deadline: Deadline) -> Shown:
     with Watch(tree) as watch:
         while not (shown := parse(tree.do(read, name))).final:
             seen = look(tree, name)
+            if (shown := parse(tree.do(read, name))).final:  # as it is by then: the look tells of no earlier moment
+                break
             if not seen.supervised:
                 why = absent(tree)
                 raise Failure(why.code, f"{id} is {shown.fate or 'unknown'} and stays so; {why.sentence}")

@@ -33,6 +33,11 @@ class Backend:
     without: frozenset[str] = frozenset()
     versions: tuple[str, ...] = ()
 
+    @property
+    def agent(self) -> str:
+        """One agent of this kind, in a sentence."""
+        return f"{'an' if self.name[0] in 'aeiou' else 'a'} {self.name} agent"
+
 
 BACKENDS: dict[str, Backend] = {
     row.name: row

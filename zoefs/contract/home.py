@@ -315,6 +315,8 @@ class Home:
 
 SHARED = ("tasks", "asks", "workflows", "roles", "context")
 LAYOUT = "1"
+RESERVE = 1 << 18
+"""Bytes that must be free on HOME's disk before a prompt is given: its answer is to be kept."""
 HEARTBEAT_SECONDS = 1.0
 HEARTBEAT_STALE = 5.0
 """A supervisor whose heartbeat is older than this many seconds is `degraded`: it lives and does not work."""

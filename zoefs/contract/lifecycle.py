@@ -232,6 +232,7 @@ class Fold:
                 self.until = event.amount("until")
                 self.restarts += 1
                 self.deaths = (*self.deaths, event.amount("died"))[-50:]
+                self._complain(event)
             case Life.FAILED:
                 self.reason = event.text("reason") or Reason.CONFIG
                 self._complain(event)
@@ -347,7 +348,8 @@ class Fold:
             return False
         how = How(event.text("how")) if event.text("how") in How.__members__.values() else How.LOST
         spent = spent_of(event)
-        self._settle(self.given, FATE_OF_TURN[how], event, self.turn, event.text("note"), spent=spent)
+        told = spent if spent != Spent(total=spent.total) else None
+        self._settle(self.given, FATE_OF_TURN[how], event, self.turn, event.text("note"), spent=told)
         self.turn_open, self.given, self.last_turn, self.asks = False, "", how, {}
         self.own_answer = ""
         if (raw_end := event.offset("raw_end")) is not None:  # else it ended without a word of the CLI

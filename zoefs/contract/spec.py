@@ -230,12 +230,17 @@ def parse_spec(text: str) -> Spec:
     """The spec that TOML `text` alone stands for. Raises SpecError."""
     spec = from_table(_parse(text, ""), text)
     check_whole(spec, text)
+    if spec.backend:
+        check_backend(spec, spec, text)
     return spec
 
 
 def check_keys(text: str) -> None:
-    """Refuse text that no further line can make right: an unknown key, an impossible value. Raises SpecError."""
-    from_table(_parse(text, ""), text)
+    """Refuse text that no further line can make right: an unknown key, an impossible value, one that means nothing to
+    its backend. Raises SpecError."""
+    spec = from_table(_parse(text, ""), text)
+    if spec.backend:
+        check_backend(spec, spec, text)
 
 
 def effective(text: str, config: str) -> Spec:
@@ -253,21 +258,24 @@ def effective(text: str, config: str) -> Spec:
     if "on_lost" not in own.given and BACKENDS[spec.backend].on_lost is not OnLost.CONTINUE:
         spec = attrs.evolve(spec, on_lost="")
     check_whole(spec, text)
-    for key in sorted(BACKENDS[spec.backend].without & own.given):
-        raise SpecError(f"{key} means nothing to a {spec.backend} agent", key, line_of(text, key))
+    check_backend(spec, own, text)
     return spec
+
+
+def check_backend(spec: Spec, own: Spec, text: str) -> None:
+    """Refuse keys of `own` that mean nothing to the backend of `spec`. Raises SpecError."""
+    row = BACKENDS[spec.backend]
+    for key in sorted(row.without & own.given):
+        raise SpecError(f"{key} means nothing to {row.agent}", key, line_of(text, key))
+    if spec.on_lost == OnLost.CONTINUE and row.on_lost is not OnLost.CONTINUE:
+        sentence = f"{row.agent} cannot continue a cut turn exactly once; on_lost can be: hold"
+        raise SpecError(sentence, "on_lost", line_of(text, "on_lost"))
 
 
 def check_whole(spec: Spec, text: str = "") -> None:
     """Refuse what no single key shows: keys that do not go together. Raises SpecError."""
     if spec.backend == "exec" and not spec.argv:
         raise SpecError("backend 'exec' needs argv: a list of texts, the program first", "argv")
-    if spec.on_lost == OnLost.CONTINUE and spec.backend and BACKENDS[spec.backend].on_lost != OnLost.CONTINUE:
-        raise SpecError(
-            f"a {spec.backend} agent cannot continue a cut turn exactly once; on_lost can be: hold",
-            "on_lost",
-            line_of(text, "on_lost"),
-        )
 
 
 def from_table(table: Mapping[str, Any], text: str = "") -> Spec:

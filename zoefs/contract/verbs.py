@@ -156,7 +156,7 @@ def check_permitted(command: Command, status: Status, backend: Backend, asks: Ma
     row = VERBS[command.verb]
     if command.verb not in backend.verbs:
         can = " ".join(verb for verb in VERBS if verb in backend.verbs)
-        raise Refusal(errno.EOPNOTSUPP, f"{command.verb}: a {backend.name} agent cannot; it can {can}")
+        raise Refusal(errno.EOPNOTSUPP, f"{command.verb}: {backend.agent} cannot; it can {can}")
     if status not in row.when:
         permitted = " ".join(verb for verb, other in VERBS.items() if status in other.when and verb in backend.verbs)
         raise Refusal(errno.EBUSY, f"{command.verb}: not while the agent is {status}; permitted now: {permitted}")

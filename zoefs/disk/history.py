@@ -42,7 +42,10 @@ def load(journal: Path, kept: Path, born: str) -> History:
 
     `kept`: where its fold may be kept.
     """
-    snapshot = decode(read(kept) or b"", born)
+    data = None
+    with contextlib.suppress(OSError):
+        data = read(kept)
+    snapshot = decode(data or b"", born)
     if snapshot is not None:
         with contextlib.suppress(TakenBack):
             return _read_on(Tail(journal, snapshot.place), snapshot.fold)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 
 from zoefs.contract.events import utc
-from zoefs.contract.home import Home
+from zoefs.contract.home import RESERVE, Home
 from zoefs.contract.words import LONGEST_STATUS
 from zoefs.disk.files import modified, open_or_none, size
 from zoefs.disk.lock import holder
@@ -36,12 +36,17 @@ class Content:
         if name == "help":
             return help_text().encode()
         drifted = sorted(f"{v.name}={v.fold.backend}-{v.fold.version}" for v in views if not v.is_tested)
+        room = os.statvfs(self.home.path)
+        full = "; HOME's disk is full" if room.f_bavail * room.f_frsize < RESERVE else ""
         told = f"; not a tested version: {' '.join(drifted)}" if drifted else ""
         state = holder(self.home.supervisor_lock)
         health = state.health(time.time())
         beat = utc(state.beat) if state.beat else "-"
         why = {"ok": f"pid {state.mark.pid}", "degraded": f"no heartbeat since {beat}", "absent": "not running"}[health]
-        lines = [f"mount ok since {self.began} pid {os.getpid()}", f"supervisor {health} since {beat} {why}{told}"]
+        lines = [
+            f"mount ok since {self.began} pid {os.getpid()}",
+            f"supervisor {health} since {beat} {why}{full}{told}",
+        ]
         lines += [f"{part} absent since - not in this version" for part in _LATER]
         return "".join(line + "\n" for line in lines).encode()
 

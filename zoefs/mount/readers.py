@@ -83,7 +83,8 @@ def ask_text(view: View) -> bytes:
 
 
 def _one_ask(ask: Ask, spec: Spec) -> str:
-    lines = [f"ask: {ask.id}", f"since: {ask.t}", f"tool: {ask.tool}", f"input: {json.dumps(ask.input)}"]
+    given = json.dumps(ask.input, ensure_ascii=False)
+    lines = [f"ask: {ask.id}", f"since: {ask.t}", f"tool: {ask.tool}", f"input: {given}"]
     if spec.ask_timeout:
         lines.append(f"expires: {utc(seconds(ask.t) + spec.ask_timeout)} {spec.ask_default}")
     for question in ask.questions:
@@ -114,6 +115,7 @@ def receipt_head(view: View, id: str) -> bytes:
         if receipt.spent is not None:
             lines += [("cost_usd", usd(receipt.spent))]
             lines += [("tokens_in", receipt.spent.tokens_in), ("tokens_out", receipt.spent.tokens_out)]
+            lines += [("tokens_unpriced", receipt.spent.unpriced)] if receipt.spent.unpriced else []
     elif fate not in FINAL:
         ahead = view.ahead(id)
         lines += [("ahead", ahead)] if ahead is not None else []

@@ -317,7 +317,8 @@ class View:
     # -- refusals -----------------------------------------------------------------------------------------------
 
     def refused(self, number: int, sentence: str) -> Refusal:
-        """A refusal, noted where it can be read; to be raised."""
+        """A refusal, noted where it can be read; to be raised. It is one line, whatever words of others it repeats."""
+        sentence = "".join(c if c.isprintable() else " " for c in sentence)
         self._refuse(self, number, sentence)
         return Refusal(number, sentence)
 
