@@ -83,8 +83,15 @@ class Agent(Desk):
         self.read_spec()
         taken = self.orders_in(self.home.taken)
         self.ctl_orders = [o for o in taken if o.kind is OrderKind.CTL]
-        for order in taken:
-            if order.kind in PROMPTS and order.id not in self.fold.ids and not ctl.holds(self, order):
+        claimed = [o for o in taken if o.kind in PROMPTS and o.id not in self.fold.ids and not ctl.holds(self, o)]
+        if self.fold.missing > self.fold.missing_told:
+            text = f"{self.fold.missing} events are missing in its journal; what they told of is not known"
+            self.note((Kind.GAP, {"missing": self.fold.missing, "text": text}))
+        for order in claimed:
+            if self.fold.missing:  # it may have been given
+                text = f"prompt {order.id}: the events that would tell of it are missing, and it is not given again"
+                self.note((Kind.PROMPT_CUT, {"id": order.id, "text": text, "note": "its events are missing"}))
+            else:
                 os.rename(self.home.taken / order.name, self.home.new / order.name)  # claimed, never noted: not given
         await starts.adopt(self)
         ctl.take_up(self)

@@ -113,7 +113,10 @@ def as_note(desk: Desk, event: told.Decoded, running: Running, end: int) -> Note
         case told.Accepted(message=message):
             known = desk.fold.turn_open and message == desk.message_id(desk.fold.given)
             running.sent = running.sent or known
-            return (Kind.PROMPT_ACCEPTED, {**turn, "id": desk.fold.given}) if known else None
+            if not known or running.accepted == message:
+                return None
+            running.accepted = message
+            return Kind.PROMPT_ACCEPTED, {**turn, "id": desk.fold.given}
         case told.Text(text=text):
             cut = {"cut": len(text) - TEXT_MAX} if len(text) > TEXT_MAX else {}
             return Kind.TEXT, {**turn, "text": text[:TEXT_MAX], **cut}

@@ -1,9 +1,9 @@
 """One incarnation that runs: its keeper, what it wrote so far, and what is still to be written to it.
 
 `sent`: the open turn's prompt was put on this process's stdin. `working`: it may be working on the open turn, since
-it was sent or is being continued. `interrupting`: when an interrupt that was sent must have been answered, else 0.
-`compacting`: until when its history may be being shortened, else 0. `unable`: what it said when its handshake failed.
-`torn`: a supervisor that died may have left its stdin in mid-line, so nothing is to be written behind that.
+it was sent or is being continued. `accepted`: the prompt that it told last to have. `interrupting`: when an interrupt
+that was sent must have been answered, else 0. `compacting`: until when its history may be being shortened, else 0.
+`unable`: what it said when its handshake failed.
 
 Nothing here decides. Reading never loses a byte: the raw file is the truth and `offset` counts whole lines of it.
 Writing never waits: what the FIFO does not take now stays in the outbox.
@@ -48,6 +48,7 @@ class Running:
     timed_out: bool = False
     watched: bool = False
     interrupting: float = 0.0
+    accepted: str = ""
     compacting: float = 0.0
     torn: bool = False
     unable: Unable | None = None

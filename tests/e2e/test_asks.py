@@ -220,6 +220,25 @@ def test_an_ask_outlives_a_part_and_is_then_answered_once(both: Both, part: str)
     assert agent.turn("k2", "next") == "echo#2: next\n"
 
 
+def test_down_in_an_ask_answers_it_with_nothing_and_the_turn_goes_on_or_is_lost(both: Both) -> None:
+    """`down` is no answer: nothing is denied in anybody's name, and no turn counts as done for it."""
+    agent = both.make()
+    agent.prompt("k1", "[[bash:touch made]] then say it")
+    ask = agent.ask()
+    both.tree.down()
+    both.heal()
+    if both.kind.name == "codex":
+        assert agent.ended("k1")[0] == "lost"
+    else:
+        wait_for(lambda: agent.settle() == "await" or agent.ask() != ask, "it asks again, or goes on from where it was")
+        if agent.settle() == "blocked":
+            agent.ctl(f"allow {agent.ask()}")
+        assert agent.ended("k1")[0] == "done"
+    assert agent.answers() in ([], ["allow"])
+    assert [event.text("ask") for event in agent.events("ask-gone")] == [ask]
+    assert agent.turn("k2", "next").endswith("next\n")
+
+
 def test_an_answer_written_while_no_supervisor_runs_is_given_by_the_next(both: Both) -> None:
     agent = both.make()
     agent.prompt("k1", "[[bash:touch made]] then say it")

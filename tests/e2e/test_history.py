@@ -208,3 +208,25 @@ def test_a_full_disk_hurts_neither(base: Path) -> None:
         assert tree.settle("e") == "await"
         check_whole(tree, "e")
         assert "Traceback" not in complaints(tree)
+
+
+def test_a_segment_that_somebody_took_away_is_told_and_nothing_is_given_twice(tiny: Tree, base: Path) -> None:
+    """What the missing events told of is not known, so no prompt is given on the strength of not being in them."""
+    tiny.make("e", f'backend = "exec"\nargv = ["sh", "-c", "tee -a $0", "{base}/heard"]\n')
+    turns(tiny, "e", 80)
+    heard = (base / "heard").read_bytes()
+    path = journal(tiny, "e")
+    wait_for(lambda: len(older(path)) > 3, "there are segments")
+    tiny.down()
+    segment_of(path, older(path)[2]).unlink()
+    agent_home(tiny, "e").snapshot.unlink(missing_ok=True)
+    tiny.up()
+    (gap,) = (event for event in events(tiny, "e") if event.kind == "gap")
+    assert gap.number("missing") > 0
+    assert "missing" in (tiny.agent("e") / "error").read_text()
+    turns(tiny, "e", 1)
+    assert (base / "heard").read_bytes().startswith(heard)
+    assert (base / "heard").read_bytes().count(b"\n") == 81
+    tiny.kill("supervisor")
+    tiny.up()
+    assert sum(event.kind == "gap" for event in events(tiny, "e")) == 1

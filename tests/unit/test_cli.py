@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from click.testing import CliRunner, Result
@@ -19,12 +21,12 @@ from zoefs.cli import receipts
 from zoefs.cli.agents import parse_value, spec_text
 from zoefs.cli.daemons import is_mounted
 from zoefs.cli.main import cli
-from zoefs.cli.tree import fields, within
-from zoefs.cli.watch import Look
+from zoefs.cli.tree import Tree, fields, within
+from zoefs.cli.watch import Deadline, Look
 from zoefs.contract.home import Home
 from zoefs.contract.spec import parse_spec
 from zoefs.contract.verbs import parse_ctl
-from zoefs.contract.words import SETTLED, Status
+from zoefs.contract.words import SETTLED, OrderId, Status
 from zoefs.disk.layout import default_home
 
 STAT = "status: {status}\nsupervisor: ok\n"
@@ -361,3 +363,14 @@ def test_the_start_imports_nothing_heavy() -> None:
     code = f"import sys, zoefs.cli.main; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_receipt_is_not_judged_by_a_later_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop is carried out between the reading of its receipt and the look at the agent."""
+    told = iter([b"receipt: queued\n\n", b"receipt: done\n\n"])
+    tree = SimpleNamespace(agent=Path, do=lambda read, name: next(told))
+    seen = Look("stopped", pending=False, supervised=True)
+    monkeypatch.setattr(receipts, "Watch", lambda tree: contextlib.nullcontext())
+    monkeypatch.setattr(receipts, "look", lambda tree, name: seen)
+    shown = receipts.wait_for(cast(Tree, tree), "r1", OrderId("k1"), Deadline(None))
+    assert shown.fate == "done"

@@ -53,6 +53,7 @@ class Kind(StrEnum):
     TOOL_RESULT = "tool-result"
     RETRY = "retry"
     UNKNOWN = "unknown"
+    GAP = "gap"
     NOTE = "note"
 
 

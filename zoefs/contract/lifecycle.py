@@ -130,7 +130,10 @@ class Fold:
 
     `standing`: what the CLI has of this session: nothing yet, `accepted` prompt, or a turn that is `done`.
     `former_session`: one that was given up, since its record was gone. `turn_raw`: how far into what this incarnation
-    said everything is settled; who takes over begins to read there.
+    said everything is settled; who takes over begins to read there. `total_usd`: the running total that the CLI told
+    last. `stdin_open`: what was begun on stdin is not noted done; `stdin_for`: it is this prompt alone. `begun`: by ctl
+    order, the verb of its line that is under way and the turn that it meant; `lines_done`: how many of its lines are.
+    `missing`: how many events the journal lacks, by their numbers; `missing_told`: of how many it says so itself.
     """
 
     born: str = ""
@@ -181,11 +184,14 @@ class Fold:
     lines_done: dict[str, int] = attrs.Factory(dict)
     begun: dict[str, tuple[str, int]] = attrs.Factory(dict)
     illegal: int = 0
+    missing: int = 0
+    missing_told: int = 0
 
     def feed(self, event: Event) -> None:
         """Take one event in. Total: any event is taken, in any order, and leaves a legal fold."""
         if event.kind == Kind.CREATED:
             self._begin(event)
+        self.missing += max(0, event.seq - self.seq - 1) if self.seq else 0
         self.seq = max(self.seq, event.seq)
         inc = event.number("inc")
         if inc and self.inc and inc < self.inc:
@@ -379,6 +385,10 @@ class Fold:
             self.asks = {id: ask for id, ask in self.asks.items() if id != event.text("ask")}
             self._mark(event)
 
+    def _gap(self, event: Event) -> None:
+        self.missing_told = event.number("missing")
+        self._complain(event)
+
     def _spend(self, spent: Spent) -> None:
         self.spent = self.spent.plus(spent)
         if spent.total is not None:
@@ -429,6 +439,7 @@ _HANDLERS: dict[str, Callable[[Fold, Event], bool | None]] = {
     Kind.READY: Fold._ready,
     Kind.CAPABLE: Fold._capable,
     Kind.COMPACTED: Fold._compacted,
+    Kind.GAP: Fold._gap,
     Kind.PROMPT_GIVEN: Fold._given,
     Kind.PROMPT_SENT: Fold._sent,
     Kind.PROMPT_ACCEPTED: Fold._accepted,

@@ -297,6 +297,8 @@ class View:
             case Kind.PROMPT_CANCELLED | Kind.PROMPT_CUT:
                 self.cancelled.discard(event.text("id"))
                 self.cut.discard(event.text("id"))
+                if (waiting := self._by_id.get(event.text("id"))) is not None:
+                    self.drop(waiting.order.name)
             case Kind.VERB_DONE:
                 self.drop(name)
                 queued = parse_order(event.text("queued"))
