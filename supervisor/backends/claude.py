@@ -34,10 +34,10 @@ from supervisor.backends.codec import (
     ToolResult,
     TurnEnd,
     Unknown,
-    Unreadable,
     Unserved,
     amount,
     encode_line,
+    understood,
     whole,
 )
 from zoefs.contract.asks import Ask, Question, Verdict
@@ -163,17 +163,8 @@ class ClaudeCodec:
         return "\n\n".join([*self._said, *([delta] if delta else [])])
 
     def decode(self, line: bytes) -> list[Decoded]:
-        """One line of stdout. Unknown types are nothing; what is no JSON object is Unreadable."""
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            return [Unreadable(line[:400].decode(errors="replace"))] if line.strip() else []
-        if not isinstance(value, dict):
-            return [Unreadable(line[:400].decode(errors="replace"))]
-        try:
-            return self._decode(value)
-        except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError):
-            return [Unreadable(line[:400].decode(errors="replace"))]
+        """One line of stdout. A type that we do not know is told once."""
+        return understood(line, self._decode)
 
     def _decode(self, value: dict[str, Any]) -> list[Decoded]:
         main = value.get("parent_tool_use_id") is None

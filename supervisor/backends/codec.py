@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import attrs
@@ -288,6 +288,23 @@ class Codec(Protocol):
 
     def death(self, rc: int, last_words: str) -> Death:
         """What an exit code and the end of stderr mean."""
+
+
+MALFORMED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
+"""What code raises that meets values of another shape than it was told of."""
+
+
+def understood(line: bytes, decode: Callable[[dict[str, Any]], list[Decoded]]) -> list[Decoded]:
+    """What `decode` makes of the JSON object on a line. Unreadable where there is none, or one of no shape we know; an
+    empty line is nothing. Never raises."""
+    try:
+        value = json.loads(line)
+        if isinstance(value, dict):
+            return decode(value)
+    except MALFORMED:
+        if not line.strip():
+            return []
+    return [Unreadable(line[:400].decode(errors="replace"))]
 
 
 def encode_line(value: Mapping[str, Any]) -> bytes:

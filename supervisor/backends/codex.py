@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from supervisor.backends.codec import (
+    MALFORMED,
     Accepted,
     Asked,
     AskGone,
@@ -34,9 +35,9 @@ from supervisor.backends.codec import (
     TurnEnd,
     Unable,
     Unknown,
-    Unreadable,
     Unserved,
     encode_line,
+    understood,
     whole,
 )
 from zoefs.contract.asks import Ask, Question, Verdict
@@ -68,7 +69,6 @@ _IGNORED = frozenset(
     "item/commandExecution/terminalInteraction item/mcpToolCall/progress serverRequest/resolved thread/compacted "
     "thread/settings/updated thread/readState/changed".split()
 )
-_MALFORMED = (KeyError, TypeError, AttributeError, ValueError, IndexError, ArithmeticError, RecursionError)
 _PAGE = 20
 """How many of the newest turns are looked through for the open one."""
 
@@ -221,24 +221,19 @@ class CodexCodec:
         return "\n\n".join([*self._said, *([delta] if delta else [])])
 
     def decode(self, line: bytes) -> list[Decoded]:
-        """One line of stdout. What is no JSON object is Unreadable; a method we do not know is told once."""
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            return [Unreadable(line[:400].decode(errors="replace"))] if line.strip() else []
-        try:
-            if "method" not in value:
-                value["id"]
-                return self._reply(value)
-            params = value.get("params") or {}
-            if "id" in value:
-                return self._served(value["id"], value["method"], params)
-            return self._told(value["method"], params)
-        except _MALFORMED:
-            return [Unreadable(line[:400].decode(errors="replace"))]
+        """One line of stdout. A method that we do not know is told once."""
+        return understood(line, self._decode)
+
+    def _decode(self, value: dict[str, Any]) -> list[Decoded]:
+        if "method" not in value:
+            return self._reply(value)
+        params = value.get("params") or {}
+        if "id" in value:
+            return self._served(value["id"], value["method"], params)
+        return self._told(value["method"], params)
 
     def _reply(self, value: dict[str, Any]) -> list[Decoded]:
-        kind, _, rest = str(value.get("id")).partition(":")
+        kind, _, rest = str(value["id"]).partition(":")
         error = value.get("error")
         why = str(error.get("message", error)) if isinstance(error, dict) else ""
         result = value.get("result") or {}
@@ -448,7 +443,7 @@ class CodexCodec:
         """Every request is answered: what is none of ours, or cannot be understood, is refused."""
         try:
             asked = self._asked(rpc, method, params) if type(rpc) is int else []
-        except _MALFORMED:
+        except MALFORMED:
             asked = []
         if not asked:
             self._replies += encode_line({"id": rpc, "error": {"code": -32601, "message": "not supported"}})

@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "c_field.h"
+
 #define MAX (1 << 20)
 
 static char in[MAX + 1], out[4 * MAX];
@@ -57,18 +59,6 @@ static void turn(void) {
     while (take())
         if (!arrived) arrived = now();
     if (filled) answer(arrived, filled, in, filled);
-}
-
-/* The raw text of the JSON string after KEY in LINE (escapes kept), its length in *n; "" when absent. */
-static const char *field(const char *line, const char *key, int *n) {
-    const char *p = strstr(line, key);
-    *n = 0;
-    if (!p) return "";
-    p += strlen(key);
-    p += strspn(p, ": ");
-    if (*p++ != '"') return "";
-    while (p[*n] && p[*n] != '"') *n += p[*n] == '\\' && p[*n + 1] ? 2 : 1;
-    return p;
 }
 
 static size_t claude(const char *line, const char *session, int *is_prompt) {

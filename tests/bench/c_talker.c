@@ -8,19 +8,9 @@
 #include <time.h>
 #include <unistd.h>
 
-static char line[1 << 20], out[1 << 21], text[1 << 16];
+#include "c_field.h"
 
-/* The raw text of the JSON string after KEY, its length in *n; "" when absent. */
-static const char *field(const char *key, int *n) {
-    const char *p = strstr(line, key);
-    *n = 0;
-    if (!p) return "";
-    p += strlen(key);
-    p += strspn(p, ": ");
-    if (*p++ != '"') return "";
-    while (p[*n] && p[*n] != '"') *n += p[*n] == '\\' && p[*n + 1] ? 2 : 1;
-    return p;
-}
+static char line[1 << 20], out[1 << 21], text[1 << 16];
 
 static void say(int n) {
     if (write(1, out, n) != n) exit(1);
@@ -28,12 +18,12 @@ static void say(int n) {
 
 static void talk(void) {
     int n;
-    const char *at = field("\"uuid\"", &n);
+    const char *at = field(line, "\"uuid\"", &n);
     long deltas, pause, size;
     struct timespec next;
     char uuid[200];
     snprintf(uuid, sizeof uuid, "%.*s", n, at);
-    if (sscanf(field("\"content\"", &n), "%ld %ld %ld", &deltas, &pause, &size) != 3) exit(2);
+    if (sscanf(field(line, "\"content\"", &n), "%ld %ld %ld", &deltas, &pause, &size) != 3) exit(2);
     if (size >= (long)sizeof text) exit(2);
     memset(text, 'x', size);
     text[size] = 0;
@@ -59,7 +49,7 @@ int main(void) {
     while (fgets(line, sizeof line, stdin)) {
         int n;
         if (strstr(line, "\"control_request\"")) {
-            const char *id = field("\"request_id\"", &n);
+            const char *id = field(line, "\"request_id\"", &n);
             say(sprintf(out, "{\"type\":\"control_response\",\"response\":{\"subtype\":\"success\",\"request_id\":\"%.*s\","
                              "\"response\":{\"claude_code_version\":\"2.1.332\"}}}\n", n, id));
         } else if (strstr(line, "\"user\"")) {
