@@ -39,7 +39,7 @@ class Agent(Desk):
         """Keep the agent until it is retired (raises Gone). Any other error: begin again from disk."""
         await self.load()
         while True:
-            self.woken, self.must_look = trio.Event(), False
+            self.woken, self.called = trio.Event(), trio.Event()
             view = await self.look()
             self.upkeep.keep(self.fold, self.hub.nursery)
             act = decide(view)
@@ -60,13 +60,14 @@ class Agent(Desk):
             with trio.move_on_after(max(0.0, at - time.time()) if at else float("inf")) as wait:
                 await self.woken.wait()
             running = self.running
-            if wait.cancelled_caught or self.must_look or running is None or running.ended:
+            if wait.cancelled_caught or self.called.is_set() or running is None or running.ended:
                 return
             self.woken = trio.Event()
             if await hearing.drain(self, running):
                 return
             bits += 1
-            await trio.sleep(min(BETWEEN_BITS, bits * BETWEEN_FIRST))
+            with trio.move_on_after(min(BETWEEN_BITS, bits * BETWEEN_FIRST)):
+                await self.called.wait()
 
     async def load(self) -> None:
         self.born = read_text(self.home.born)

@@ -54,7 +54,7 @@ class Desk:
 
     `home` is its directory, `hub` what all agents of this supervisor share, `running` its process. `pending`: lines of
     ctl that are begun and not done; `ctl_orders`: those claimed; `wanted`: a verb asked for a start; `resume`: what the
-    last words of a CLI said of how to start the next; `running_resumed`: how the present one was started. `must_look`:
+    last words of a CLI said of how to start the next; `running_resumed`: how the present one was started. `called`:
     something other than the CLI's output may have changed. `starved`: the incarnation under whose open turn the disk
     was full, else 0. `turned`: the last one that ended was turned away as started the wrong way.
     """
@@ -63,7 +63,7 @@ class Desk:
         self.home = home
         self.hub = hub
         self.woken = trio.Event()
-        self.must_look = True
+        self.called = trio.Event()
         self.starved = 0
         self.running: Running | None = None
         self.journal: Writer | None = None
@@ -82,7 +82,7 @@ class Desk:
 
     def wake(self) -> None:
         """Have the agent look again at everything."""
-        self.must_look = True
+        self.called.set()
         self.woken.set()
 
     def hear(self) -> None:

@@ -16,7 +16,7 @@ from zoefs.contract.home import AgentHome, Home
 
 _ORDERS = flags.MOVED_TO | flags.CREATE
 _RAW = flags.MODIFY
-BURST, RATE = 50.0, 200.0
+BURST, RATE = 200.0, 1000.0
 """So many readings of the queue at once, and afterwards so many a second."""
 _AGENTS = flags.CREATE | flags.MOVED_TO | flags.MOVED_FROM | flags.DELETE
 
