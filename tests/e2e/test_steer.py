@@ -119,6 +119,8 @@ def test_at_every_instant_of_a_turn(both: Both, soak: bool) -> None:
         agent.prompt(f"k{n}", texts[-2])
         agent.reached(texts[-2])
         time.sleep(0.36 * n / rounds)
+        if n == rounds - 1:
+            agent.ended(f"k{n}")
         agent.ctl(f"#s{n} steer {texts[-1]}")
         notes.add(settled(agent, f"s{n}").rstrip("0123456789"))
         assert agent.ended(f"k{n}")[0] == "done", agent.story()
