@@ -170,6 +170,20 @@ def test_readers_that_never_read_hold_nothing_up(told: Tree) -> None:
             os.close(fd)
 
 
+def test_a_cli_that_prints_faster_than_it_is_heard_can_be_ended(told: Tree) -> None:
+    assert turn(told, "k1", "result('first')") == b"first\n"
+    flood = """raw(b'{"type":"keep_alive"}\\n' * 5000)\n    time.sleep(0.004)"""
+    (told.agent("t") / "inbox" / "k2").write_text(f"while True:\n    {flood}\n")
+    wait_for(lambda: raw_bytes(told) > 10_000_000, "it floods")
+    (told.agent("t") / "ctl").write_text("kill\n")
+    assert told.settle("t") == "stopped"
+    size = raw_bytes(told)
+    time.sleep(0.1)
+    assert raw_bytes(told) == size
+    assert told.receipt("t", "k2")[0]["receipt"] == "cancelled"
+    check_journal(told, "t")
+
+
 def test_a_gigabyte_through_one_agent(told: Tree, soak: bool) -> None:
     """Nothing is lost in `events` and `raw`, and neither daemon grows. Full size: 1 GB, and half an hour unread."""
     total, quiet = (1_000_000_000, 1800.0) if soak else (120_000_000, 5.0)
