@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ import trio
 
 from supervisor.running import Running
 from zoefs.contract.home import RESERVE, Home
+from zoefs.disk.files import free
 from zoefs.disk.journal import Sizes
 
 STARTS_AT_ONCE = 3
@@ -64,8 +64,7 @@ class Hub:
 
     def space(self) -> int:
         """Bytes free on HOME's disk."""
-        found = os.statvfs(self.home.path)
-        return found.f_bavail * found.f_frsize
+        return free(self.home.path)
 
     def has_room(self, space: int) -> bool:
         """Whether HOME's disk can keep what a turn will say; told once each time it becomes full."""

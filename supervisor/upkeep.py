@@ -10,7 +10,6 @@ and nobody waits for this.
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 import traceback
 from pathlib import Path
@@ -21,7 +20,7 @@ from supervisor.hub import complain
 from zoefs.contract.home import RESERVE
 from zoefs.contract.lifecycle import Fold
 from zoefs.contract.snapshot import Snapshot, copied, encode
-from zoefs.disk.files import names, replace, sync_file
+from zoefs.disk.files import free, names, replace, sync_file
 from zoefs.disk.journal import Sizes, Writer
 
 QUIET_SECONDS = 3.0
@@ -70,8 +69,7 @@ class Upkeep:
     def _write(self, snapshot: Snapshot) -> int:
         """Returns the length. Where the room is needed for turns, nothing is written."""
         data = encode(snapshot)
-        found = os.statvfs(self.path.parent)
-        if found.f_bavail * found.f_frsize >= RESERVE + len(data):
+        if free(self.path.parent) >= RESERVE + len(data):
             with contextlib.suppress(FileNotFoundError):  # a segment ends just now: what it holds lasts already
                 sync_file(self.journal.path)
             replace(self.path, data)

@@ -89,6 +89,12 @@ def names(path: Path) -> list[str]:
         return []
 
 
+def free(path: Path) -> int:
+    """Bytes free on the disk of `path` for who writes there. Raises OSError."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
+
+
 def modified(path: Path) -> int:
     """When a file was last written, in nanoseconds since 1970; 0 where there is none."""
     try:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from zoefs.contract.events import utc
 from zoefs.contract.home import RESERVE, Home
 from zoefs.contract.words import LONGEST_STATUS
-from zoefs.disk.files import modified, open_or_none, size
+from zoefs.disk.files import free, modified, open_or_none, size
 from zoefs.disk.lock import holder
 from zoefs.mount import readers
 from zoefs.mount.tree import FileRow, help_text
@@ -36,8 +36,7 @@ class Content:
         if name == "help":
             return help_text().encode()
         drifted = sorted(f"{v.name}={v.fold.backend}-{v.fold.version}" for v in views if not v.is_tested)
-        room = os.statvfs(self.home.path)
-        full = "; HOME's disk is full" if room.f_bavail * room.f_frsize < RESERVE else ""
+        full = "; HOME's disk is full" if free(self.home.path) < RESERVE else ""
         told = f"; not a tested version: {' '.join(drifted)}" if drifted else ""
         state = holder(self.home.supervisor_lock)
         health = state.health(time.time())
