@@ -112,7 +112,8 @@ class Agent(Desk):
         orders = [order for name in names(self.home.new) if (order := parse_order(name)) is not None]
         f, running = self.fold, self.running
         prompts = tuple(o for o in orders if o.kind in PROMPTS and o.id not in f.ids)
-        lines = list(ctl.lines_of(self, orders))
+        lines = ctl.lines_of(self, orders)
+        line = next(lines, None)
         ask_due = 0.0
         if f.asks and self.spec.ask_timeout:
             ask_due = seconds(next(iter(f.asks.values())).t) + self.spec.ask_timeout
@@ -141,8 +142,8 @@ class Agent(Desk):
             starved=running is not None and running.inc == self.starved,
             rest=self.hub.resting,
             wanted=self.wanted,
-            line=lines[0] if lines else None,
-            hurry=any(line.command.verb in (Verb.STOP, Verb.KILL) for line in lines[1:]),
+            line=line,
+            hurry=f.life is Life.STARTING and any(x.command.verb in (Verb.STOP, Verb.KILL) for x in lines),
             prompts=prompts,
             outs=tuple(o for o in orders if o.kind in (OrderKind.OUT, OrderKind.ANSWER)),
             cancelled=self.orders_in(self.home.cancelled),

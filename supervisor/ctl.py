@@ -20,11 +20,6 @@ from zoefs.contract.words import How, Reason, Verb
 from zoefs.disk.files import read
 
 
-def next_line(desk: Desk, new: list[Order]) -> Line | None:
-    """The oldest line of `ctl` that is neither done nor under way."""
-    return next(iter(lines_of(desk, new)), None)
-
-
 def lines_of(desk: Desk, new: list[Order]) -> Iterator[Line]:
     """The first line of each order of `ctl`, oldest first, that is neither done nor under way."""
     for order in sorted({*desk.ctl_orders, *(o for o in new if o.kind is OrderKind.CTL)}):

@@ -48,7 +48,7 @@ class View:
     `compacting`: it is shortening its history. `unable`: its handshake failed.
     `starved`: the disk was full under its output, so that what it said of the open turn may be lost.
     `doubtful`: an earlier supervisor may have given this process the open turn's prompt, and did not note it.
-    `hurry`: a line behind `line` ends the process.
+    `hurry`: a line behind `line` ends the process that starts.
     """
 
     life: Life

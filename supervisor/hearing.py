@@ -77,15 +77,14 @@ class _Batch:
         self.eventful = True
         if isinstance(event, told.Text | told.TurnEnd) or (isinstance(event, told.Steered) and event.ok):
             running.said_whole()  # what was being said when a steer was taken is dropped
+        if isinstance(event, told.TurnEnd | told.Steered | told.Compacted | told.AskGone):
+            self.write()  # what it is about may be among what is not written yet
         match event:
             case told.TurnEnd():
-                self.write()
                 await turns.turn_told(desk, running, event, end)
             case told.Steered(id=id, ok=ok, text=text):
-                self.write()
                 steering.steered(desk, id, ok, text)
             case told.Compacted():
-                self.write()
                 steering.compacted(desk, running, event, end)
             case told.Unable():
                 running.unable = event
@@ -94,10 +93,6 @@ class _Batch:
                     await trio.to_thread.run_sync(replace, desk.home.session, session.encode() + b"\n")
                     fields = {"id": session, "old": desk.fold.session, "how": "reported"}
                     self._notes.append((Kind.SESSION, {"inc": running.inc, "raw_end": end, **fields}))
-            case told.AskGone():
-                self.write()  # the ask may be among what is not written yet
-                if (note := as_note(desk, event, running, end)) is not None:
-                    self._notes.append(note)
             case _:
                 if (note := as_note(desk, event, running, end)) is not None:
                     self._notes.append(note)

@@ -200,7 +200,7 @@ def test_who_takes_over_takes_each_line_up_once(make: Make) -> None:
     bench.desk.ctl_orders = [line.order for line in lines]
     ctl.take_up(bench.desk)
     assert bench.desk.pending == lines[:2], "the third was not begun"
-    assert ctl.next_line(bench.desk, []) == lines[2]
+    assert list(ctl.lines_of(bench.desk, [])) == lines[2:]
 
 
 def test_a_long_steer_taken_up_is_noted_begun(make: Make) -> None:
