@@ -1,18 +1,16 @@
-"""Who a process is: marks, zombies, and the agent a process runs for."""
+"""Who a process is: marks, zombies, environments."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from zoefs.disk.process import (
     Mark,
-    agent_of,
     boot_id,
     environment,
     lives,
@@ -23,31 +21,6 @@ from zoefs.disk.process import (
 
 NOBODY = 2**22 + 1
 """Above the kernel's greatest pid."""
-
-
-@pytest.fixture
-def started() -> Iterator[Callable[[str, dict[str, str]], int]]:
-    """Run a shell text under an environment; its first line of output is the pid wanted. All are killed at the end."""
-    shells: list[subprocess.Popen[str]] = []
-    marks: list[Mark] = []
-
-    def start(text: str, env: dict[str, str]) -> int:
-        shell = subprocess.Popen(
-            ["sh", "-c", text], stdout=subprocess.PIPE, text=True, env={"PATH": os.environ["PATH"], **env}
-        )
-        shells.append(shell)
-        assert shell.stdout is not None
-        pid = int(shell.stdout.readline())
-        marks.append(mark_of(pid))
-        return pid
-
-    yield start
-    for mark in marks:
-        if lives(mark):
-            os.kill(mark.pid, signal.SIGKILL)
-    for shell in shells:
-        shell.kill()
-        shell.communicate(timeout=5)
 
 
 def test_we_live() -> None:
@@ -110,44 +83,3 @@ def test_the_environment_is_read_as_it_was_given(started: Callable[[str, dict[st
     pid = started("echo $$; exec sleep 60", {"A": "b=c", "EMPTY": "", "L": "x\ny"})
     env = environment(pid)
     assert (env["A"], env["EMPTY"], env["L"]) == ("b=c", "", "x\ny")
-
-
-HOME = Path("/some/home")
-AGENT = {"ZOEFS_AGENT": "r1", "ZOEFS_HOME": str(HOME)}
-
-
-def test_an_agent_is_known_by_its_environment(started: Callable[[str, dict[str, str]], int]) -> None:
-    pid = started("echo $$; exec sleep 60", AGENT)
-    assert agent_of(pid, HOME) == "r1"
-    assert agent_of(pid, Path("/other/home")) == ""
-
-
-@pytest.mark.parametrize("env", [{}, {"ZOEFS_AGENT": "r1"}, {"ZOEFS_HOME": str(HOME)}, {**AGENT, "ZOEFS_AGENT": ""}])
-def test_half_of_it_is_nobody(started: Callable[[str, dict[str, str]], int], env: dict[str, str]) -> None:
-    assert agent_of(started("echo $$; exec sleep 60", env), HOME) == ""
-
-
-def test_who_left_its_session_and_its_parents_is_still_the_agent(
-    started: Callable[[str, dict[str, str]], int], tmp_path: Path
-) -> None:
-    note = tmp_path / "pid"
-    pid = started(f"setsid sh -c 'sleep 60 >/dev/null 2>&1 & echo $! >{note}'; cat {note}", AGENT)
-    _, parent, _, session, *_ = stat_fields(pid)
-    assert session not in (str(os.getsid(0)), str(pid))
-    assert agent_of(int(parent), HOME) == ""
-    assert agent_of(pid, HOME) == "r1"
-
-
-def test_who_scrubbed_its_environment_is_known_by_its_ancestor(started: Callable[[str, dict[str, str]], int]) -> None:
-    pid = started("env -i sh -c 'sh -c \"echo \\$\\$; exec sleep 60\"; :'; :", AGENT)
-    assert "ZOEFS_AGENT" not in environment(pid)
-    assert agent_of(pid, HOME) == "r1"
-
-
-@pytest.mark.parametrize("pid", [0, 1, -1, NOBODY])
-def test_nobody_runs_for_no_agent(pid: int) -> None:
-    assert agent_of(pid, HOME) == ""
-
-
-def test_we_run_for_no_agent() -> None:
-    assert agent_of(os.getpid(), HOME) == ""

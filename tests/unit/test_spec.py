@@ -60,6 +60,9 @@ GOOD = [
     ("restart", "{floor = 60, cap = 60}", Restart(floor=60, cap=60)),
     ("on_lost", '"hold"', "hold"),
     ("on_lost", '"continue"', "continue"),
+    ("spawn", "true", True),
+    ("spawn", "false", False),
+    ("prompt_wider", "true", True),
 ]
 BAD = [
     *(("backend", value) for value in ('"hermes"', '"Claude"', '""', "1", "[]", "true", "{}", '["claude"]')),
@@ -79,6 +82,7 @@ BAD = [
     *(("restart", value) for value in ('"always"', "1", "true", "[]", "{x = 1}", '{when = "always"}', '{floor = "x"}')),
     *(("restart", value) for value in ("{burst = 0}", "{burst = 1001}", "{burst = 1.0}", "{burst = true}")),
     *(("restart", value) for value in ("{floor = 9, cap = 1}", "{floor = 61}", '{window = "1d"}', "{stable = -1}")),
+    *((key, value) for key in ("spawn", "prompt_wider") for value in ('"true"', "1", "[]")),
     *(("on_lost", value) for value in ('"resend"', '""', "1", "true")),
 ]
 
@@ -138,7 +142,7 @@ def test_the_keys_are_those_of_the_page() -> None:
         "backend cwd role model prompt argv args env env_file permission ask_timeout ask_default budget_usd max_turns "
         "turn_timeout silence_timeout memory_max cpu_max restart on_lost spawn launcher context worktree"
     )
-    beyond = {"fork"}
+    beyond = {"fork", "prompt_wider"}
     assert set(KEYS) | LATER == set(page.split()) | beyond
     assert not set(KEYS) & LATER
 

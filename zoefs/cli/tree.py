@@ -82,9 +82,14 @@ class Tree:
     def _failure(self, error: OSError, name: str) -> Failure:
         """What an error of the mount means to a person."""
 
+        acting = name
+        if not name and error.errno == errno.EACCES:
+            acting = os.environ.get("ZOEFS_AGENT", "")  # what no agent's file can say stands in that of who acts
+
         def look() -> tuple[bool, bool, str]:
             agent = self.agents / name
-            return self.agents.is_dir(), not name or agent.is_dir(), _said(agent / "error") if name else ""
+            said = _said(self.agents / acting / "error") if acting else ""
+            return self.agents.is_dir(), not name or agent.is_dir(), said
 
         try:
             served, known, said = within(PATIENCE, look)
@@ -97,7 +102,7 @@ class Tree:
         plain = f"{os.strerror(error.errno or 0)}: {error.filename2 or error.filename or self.mount}"
         if error.errno == errno.ENOENT:
             return Failure(Exit.NOT_FOUND, plain)
-        return Failure(Exit.REFUSED, f"{name}: {said}" if said else plain)
+        return Failure(Exit.REFUSED, f"{acting}: {said}" if said else plain)
 
 
 def _said(path: Path) -> str:

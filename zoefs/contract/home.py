@@ -1,7 +1,7 @@
 """Every path of HOME, once, and the names of the files in `orders/`.
 
-    agents/NAME/   born spec.toml session orders/{tmp,new,taken,cancelled,cut}/ turns/N chat raw/N.ndjson err/N.log
-                   exit/N stdin pid lock work/ fold.json
+    agents/NAME/   born maker spec.toml session orders/{tmp,new,taken,cancelled,cut}/ turns/N chat raw/N.ndjson
+                   err/N.log exit/N stdin pid lock work/ fold.json
     log/           agents/NAME.jsonl supervisor.jsonl zoefs.jsonl, and the older segments of each: JOURNAL.FIRST
     retired/       what rmdir moved away
 
@@ -139,6 +139,11 @@ class AgentHome:
     def born(self) -> Path:
         """A random word written at mkdir; tells this agent from an earlier one of the same name."""
         return self.path / "born"
+
+    @property
+    def maker(self) -> Path:
+        """The born word of the agent that made this one; absent where a person did."""
+        return self.path / "maker"
 
     @property
     def spec(self) -> Path:

@@ -64,6 +64,8 @@ class Spec:
     turn_timeout: float = 0.0
     restart: Restart = Restart()
     on_lost: str = ""
+    spawn: bool = False
+    prompt_wider: bool = False
     given: frozenset[str] = attrs.field(default=frozenset(), eq=False)
     """The keys that were written down, whatever their value."""
 
@@ -139,6 +141,12 @@ def _count(value: Any) -> int:
     return value
 
 
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
 _RESTART_KEYS: dict[str, Callable[[Any], Any]] = {
     "when": _one_of("on-crash", "never"),
     "floor": _seconds,
@@ -205,12 +213,12 @@ KEYS: dict[str, Key] = {
         Key("turn_timeout", _seconds, "a turn longer than this is interrupted; 0 is never"),
         Key("restart", _restart, "'on-crash', 'never', or a table: when floor cap burst window stable"),
         Key("on_lost", _one_of(*OnLost), "a turn whose CLI died: continue it exactly once, or hold (it ends lost)"),
+        Key("spawn", _truth, "true: from inside, it may make agents, none wider than itself"),
+        Key("prompt_wider", _truth, "true: from inside, it may prompt agents of wider permission than its own"),
     )
 }
 
-LATER = frozenset(
-    "role budget_usd max_turns silence_timeout memory_max cpu_max spawn launcher context worktree".split()
-)
+LATER = frozenset("role budget_usd max_turns silence_timeout memory_max cpu_max launcher context worktree".split())
 """Keys of the contract that this version does not act on yet: refused, since a limit nobody keeps is a lie."""
 
 

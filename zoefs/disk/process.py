@@ -71,20 +71,3 @@ def environment(pid: int) -> dict[str, str]:
         return {}
     pairs = (os.fsdecode(entry).partition("=") for entry in data.split(b"\0") if entry)
     return {name: value for name, _, value in pairs}
-
-
-def agent_of(pid: int, home: Path) -> str:
-    """The agent of this HOME that a process runs for, by the environment of it or of an ancestor; else empty.
-
-    The keeper sets ZOEFS_AGENT and ZOEFS_HOME for all it starts. An agent could scrub both: this guards against
-    accident, not against intent.
-    """
-    for _ in range(64):
-        if pid <= 1:
-            return ""
-        env = environment(pid)
-        if env.get("ZOEFS_AGENT") and env.get("ZOEFS_HOME") == str(home):
-            return env["ZOEFS_AGENT"]
-        fields = stat_fields(pid)
-        pid = int(fields[1]) if len(fields) > 1 else 0
-    return ""

@@ -108,7 +108,7 @@ class Operations(pyfuse3.Operations):
         if fields.update_size and fh is not None:
             self._handles[fh].truncate(attr.st_size)
         elif fields.update_size:
-            self._service.truncate(inode, attr.st_size)
+            await self._service.truncate(inode, attr.st_size, ctx.pid)
         return self._entry(self._service.attributes(inode))
 
     @guarded
@@ -125,13 +125,13 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def open(self, inode: InodeT, flags: int, ctx: RequestContext) -> FileInfo:
-        return self._opened(self._service.open(inode, flags, ctx.pid))
+        return self._opened(await self._service.open(inode, flags, ctx.pid))
 
     @guarded
     async def create(
         self, parent_inode: InodeT, name: bytes, mode: int, flags: int, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
-        handle, told = self._service.create(parent_inode, os.fsdecode(name), flags)
+        handle, told = await self._service.create(parent_inode, os.fsdecode(name), flags, ctx.pid)
         return self._opened(handle), self._told(told)
 
     @guarded
@@ -231,11 +231,11 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def mkdir(self, parent_inode: InodeT, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
-        return self._told(await self._service.mkdir(parent_inode, os.fsdecode(name)))
+        return self._told(await self._service.mkdir(parent_inode, os.fsdecode(name), ctx.pid))
 
     @guarded
     async def rmdir(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> None:
-        await self._service.rmdir(parent_inode, os.fsdecode(name))
+        await self._service.rmdir(parent_inode, os.fsdecode(name), ctx.pid)
 
     @guarded
     async def rename(
@@ -248,11 +248,11 @@ class Operations(pyfuse3.Operations):
         ctx: RequestContext,
     ) -> None:
         old, new = os.fsdecode(name_old), os.fsdecode(name_new)
-        await self._service.rename(parent_inode_old, old, parent_inode_new, new, flags)
+        await self._service.rename(parent_inode_old, old, parent_inode_new, new, flags, ctx.pid)
 
     @guarded
     async def unlink(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> None:
-        await self._service.unlink(parent_inode, os.fsdecode(name))
+        await self._service.unlink(parent_inode, os.fsdecode(name), ctx.pid)
 
     # -- what is not to be had ----------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ import attrs
 import trio
 
 from zoefs.contract.events import utc
+from zoefs.contract.guard import Opener, What
 from zoefs.contract.home import SHARED, Home, OrderKind
 from zoefs.contract.lifecycle import Life
 from zoefs.contract.refusal import Refusal
@@ -26,10 +27,10 @@ from zoefs.contract.words import AGENT_NAME_RULE, AgentName, is_agent_name
 from zoefs.disk.files import names, open_or_none, read, sync_dir
 from zoefs.disk.journal import Sizes, Writer, recent
 from zoefs.disk.lock import try_lock
-from zoefs.disk.process import agent_of
 from zoefs.mount import readers
 from zoefs.mount.content import Content
 from zoefs.mount.events import JournalHandle
+from zoefs.mount.guard import Guard
 from zoefs.mount.handles import FileHandle, GrowingHandle, Handle, TextHandle, WaitHandle, WordHandle
 from zoefs.mount.inbox import Inboxes, is_draft
 from zoefs.mount.inodes import (
@@ -51,6 +52,7 @@ from zoefs.mount.writing import CtlHandle, OutHandle, PromptHandle, SpecHandle
 
 _WRITES = os.O_WRONLY | os.O_RDWR
 _INBOX, _STATUS = FILES["inbox"].index, FILES["status"].index
+_WRITTEN = {"in": What.IN, "out": What.OUT, "ctl": What.CTL, "spec": What.SPEC}
 
 Make = Callable[[], Attributes]
 
@@ -72,6 +74,7 @@ class Service:
         self._closing = False
         past = recent(home.mount_log)
         self._log = Writer(home.mount_log, max((event.seq for event in past), default=0), limit=sizes.log)
+        self.guard = Guard(home, self.views, lambda kind, fields: self._log.append((kind, fields)))
         self._refusals = {e.text("agent"): (e.t, e.text("text")) for e in past if e.kind == "refused"}
 
     # -- the agents ---------------------------------------------------------------------------------------------
@@ -98,15 +101,16 @@ class Service:
         self._mtime = time.time_ns()
         return view
 
-    def _refuse(self, view: View, number: int, sentence: str) -> None:
-        """Note a refusal. The same one again within a second is not written again."""
+    def _refuse(self, view: View, number: int, sentence: str, by: str) -> None:
+        """Note a refusal, with the agent that met it. The same one again within a second is not written again."""
         t = utc(time.time())
         shown = view.refusal == sentence and view.refusal_t >= view.fold.error_t
         again = shown and t[:19] == view.refusal_t[:19]
         if not again:
             name = errno.errorcode.get(number, str(number))
             with contextlib.suppress(OSError):
-                noted = self._log.append(("refused", {"agent": view.name, "errno": name, "text": sentence}))
+                told = {"agent": view.name, "errno": name, "text": sentence} | ({"by": by} if by else {})
+                noted = self._log.append(("refused", told))
                 t = noted[0].t  # a mount that starts anew says the same
             view.refusal, view.refusal_t = sentence, t
         view.mtime = time.time_ns()
@@ -139,6 +143,14 @@ class Service:
             if index == _INBOX:
                 return view
         raise OSError(errno.EPERM, "nothing can be made, renamed or removed here")
+
+    async def _inbox_for(self, inode: int, pid: int) -> View:
+        """The same, once it is certain that this process may write there."""
+        self._inbox_of(inode)
+        opener = await self.guard.opener(pid)
+        view = self._inbox_of(inode)  # it may have been retired meanwhile
+        self.guard.check(opener, What.INBOX, view)
+        return view
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -237,13 +249,20 @@ class Service:
 
     # -- opening ------------------------------------------------------------------------------------------------
 
-    def open(self, inode: int, flags: int, pid: int) -> Handle:
-        """Open a file. `pid` is who opens it. Raises Refusal or OSError."""
+    async def open(self, inode: int, flags: int, pid: int) -> Handle:
+        """Open a file. `pid` is who opens it, which only matters for writing. Raises Refusal or OSError."""
+        if flags & _WRITES:
+            opener = await self.guard.opener(pid)
+            return self._open(inode, flags, opener)
+        return self._open(inode, flags, None)
+
+    def _open(self, inode: int, flags: int, opener: Opener | None) -> Handle:
         writes = bool(flags & _WRITES)
         if self._closing:
             raise OSError(errno.ESHUTDOWN, "the mount is going")
         if inode >= ENTRY_BASE:
             entry = self._known_entry(inode)
+            self.guard.check(opener, What.INBOX, entry.view)
             return self._inboxes.open(entry.view, entry.name, flags)
         if inode < AGENT_BASE:
             if writes:
@@ -256,7 +275,7 @@ class Service:
         if index == _STATUS and not writes:
             return WordHandle(view)
         row = BY_INDEX[index]
-        return self._open_to_write(view, row, flags, pid) if writes else self._open_to_read(view, row, flags)
+        return self._open_to_write(view, row, flags, opener) if writes else self._open_to_read(view, row, flags)
 
     def _open_to_read(self, view: View, row: FileRow, flags: int) -> Handle:
         match row.name:
@@ -275,8 +294,9 @@ class Service:
             case name:
                 return TextHandle(lambda: self._content.text(view, name))
 
-    def _open_to_write(self, view: View, row: FileRow, flags: int, pid: int) -> Handle:
+    def _open_to_write(self, view: View, row: FileRow, flags: int, opener: Opener | None) -> Handle:
         appends, empty = bool(flags & os.O_APPEND), bool(flags & os.O_TRUNC)
+        self.guard.check(opener, _WRITTEN.get(row.name, What.ELSEWHERE), view)
         match row.name:
             case "in":
                 view.check_accepts()
@@ -284,19 +304,19 @@ class Service:
             case "ctl":
                 return CtlHandle(view)
             case "out":
-                kind = OrderKind.ANSWER if agent_of(pid, self.home.path) == view.name else OrderKind.OUT
+                kind = OrderKind.ANSWER if self.guard.is_its_own(opener, view) else OrderKind.OUT
                 return OutHandle(view, kind, appends)
             case "spec":
                 if not view.spec_may_change:
                     sentence = f"{view.name} is {view.status}; its spec can be changed once it is stopped"
                     raise view.refused(errno.EBUSY, sentence)
-                return SpecHandle(view, empty, appends)
+                return SpecHandle(view, empty, appends, self.guard.cap(opener, view))
             case name:
                 raise OSError(errno.EACCES, f"{name} is read only")
 
-    def create(self, parent: int, name: str, flags: int) -> tuple[Handle, Attributes]:
+    async def create(self, parent: int, name: str, flags: int, pid: int) -> tuple[Handle, Attributes]:
         """Make and open a file: only in an `inbox/`."""
-        view = self._inbox_of(parent)
+        view = await self._inbox_for(parent, pid)
         handle = self._inboxes.create(view, name, flags)
         return handle, self._entry_of(view, name)
 
@@ -307,28 +327,33 @@ class Service:
 
     # -- changing names -----------------------------------------------------------------------------------------
 
-    async def mkdir(self, parent: int, name: str) -> Attributes:
+    async def mkdir(self, parent: int, name: str, pid: int) -> Attributes:
         """Make an agent. EEXIST is loud; names that differ only in case are one name."""
         if parent != AGENTS_INODE:
             raise OSError(errno.EPERM, "only agents can be made, in agents/")
+        opener = await self.guard.opener(pid)
+        self.guard.check(opener, What.MKDIR)
         if not is_agent_name(name):
             raise Refusal(errno.EINVAL, f"an agent's name is {AGENT_NAME_RULE}")
         if name.lower() in {other.lower() for other in (*self.views, *self._creating)}:
             raise Refusal(errno.EEXIST, f"an agent of that name exists: {name}")
         self._creating.add(name)
         try:
-            await trio.to_thread.run_sync(self._make_agent, name)
+            await trio.to_thread.run_sync(self._make_agent, name, self.guard.maker(opener))
         finally:
             self._creating.discard(name)
         return self._agent_attributes(self._add(name), 0)
 
-    def _make_agent(self, name: str) -> None:
+    def _make_agent(self, name: str, maker: str) -> None:
         """Make the directory whole under another name, then rename it: it exists complete or not at all."""
         final = self.home.agent(AgentName(name))
         temp = attrs.evolve(final, path=final.path.with_name(f".{name}.{uuid.uuid4().hex[:8]}"))
         for path in temp.directories:
             path.mkdir(mode=0o700)
-        for path, data in ((temp.spec, b""), (temp.born, uuid.uuid4().hex.encode() + b"\n"), (temp.lock, b"")):
+        texts = {temp.spec: b"", temp.born: uuid.uuid4().hex.encode() + b"\n", temp.lock: b""}
+        if maker:
+            texts[temp.maker] = maker.encode() + b"\n"
+        for path, data in texts.items():
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 os.write(fd, data)
@@ -339,13 +364,15 @@ class Service:
         os.rename(temp.path, final.path)
         sync_dir(self.home.agents)
 
-    async def rmdir(self, parent: int, name: str) -> None:
+    async def rmdir(self, parent: int, name: str, pid: int) -> None:
         """Retire an agent: its directory moves to HOME/retired, its journal stays."""
         if parent != AGENTS_INODE:
             raise OSError(errno.EPERM, "only agents can be retired")
+        opener = await self.guard.opener(pid)
         view = self.views.get(name)
         if view is None:
             raise OSError(errno.ENOENT, name)
+        self.guard.check(opener, What.RMDIR, view)
         lock = try_lock(view.home.lock)
         if lock is None:
             raise view.refused(errno.EBUSY, f"{name} has a CLI running; echo stop > ctl first")
@@ -370,21 +397,24 @@ class Service:
         sync_dir(self.home.retired)
         sync_dir(self.home.agents)
 
-    async def rename(self, parent: int, name: str, new_parent: int, new_name: str, flags: int) -> None:
+    async def rename(self, parent: int, name: str, new_parent: int, new_name: str, flags: int, pid: int) -> None:
         """Only a draft, and only within its inbox."""
-        view = self._inbox_of(parent)
+        view = await self._inbox_for(parent, pid)
         if new_parent != parent or not is_draft(name) or flags & ~1:
             raise OSError(errno.EPERM, "only inbox/.NAME can be renamed, within its inbox")
         await self._inboxes.rename(view, name, new_name, flags)
 
-    async def unlink(self, parent: int, name: str) -> None:
+    async def unlink(self, parent: int, name: str, pid: int) -> None:
         """Remove a draft, or cancel a prompt that waits."""
-        await self._inboxes.unlink(self._inbox_of(parent), name)
+        view = await self._inbox_for(parent, pid)
+        await self._inboxes.unlink(view, name)
 
-    def truncate(self, inode: int, size: int) -> None:
+    async def truncate(self, inode: int, size: int, pid: int) -> None:
         """truncate(2) by name: a draft is cut; to any other file it means nothing, and sends nothing."""
         if inode >= ENTRY_BASE:
+            opener = await self.guard.opener(pid)
             entry = self._known_entry(inode)
+            self.guard.check(opener, What.INBOX, entry.view)
             self._inboxes.truncate(entry.view, entry.name, size)
 
     def close(self) -> None:

@@ -54,7 +54,7 @@ class View:
         home: Home,
         agent: AgentHome,
         number: int,
-        refuse: Callable[[View, int, str], None],
+        refuse: Callable[[View, int, str, str], None],
         published: Callable[[View, bool], None],
     ) -> None:
         self.home = agent
@@ -63,6 +63,7 @@ class View:
         self.config = home.config
         self.journal = home.journal(agent.name)
         self.born = read_text(agent.born)
+        self.maker = read_text(agent.maker)
         self.made = self.mtime = agent.born.stat().st_mtime_ns
         self._refuse = refuse
         self._published = published
@@ -215,9 +216,14 @@ class View:
         return is_tested(self.fold.backend, self.fold.version)
 
     @property
+    def was_started(self) -> bool:
+        """Whether it ever ran."""
+        return bool(self.fold.inc or self.fold.turn)
+
+    @property
     def spec_may_change(self) -> bool:
         """Whether the agent was never started, or is stopped or failed."""
-        return not (self.fold.inc or self.fold.turn) or self.fold.life in (Life.STOPPED, Life.FAILED)
+        return not self.was_started or self.fold.life in (Life.STOPPED, Life.FAILED)
 
     def read_spec(self) -> None:
         """Read the spec that holds; what is wrong with it is the supervisor's to tell when it is to start."""
@@ -318,10 +324,13 @@ class View:
 
     # -- refusals -----------------------------------------------------------------------------------------------
 
-    def refused(self, number: int, sentence: str) -> Refusal:
-        """A refusal, noted where it can be read; to be raised. It is one line, whatever words of others it repeats."""
+    def refused(self, number: int, sentence: str, by: str = "") -> Refusal:
+        """A refusal, noted where it can be read; to be raised. It is one line, whatever words of others it repeats.
+
+        `by`: the agent that was refused something, when it was an agent.
+        """
         sentence = "".join(c if c.isprintable() else " " for c in sentence)
-        self._refuse(self, number, sentence)
+        self._refuse(self, number, sentence, by)
         return Refusal(number, sentence)
 
     def check_accepts(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import trio
@@ -204,10 +205,14 @@ class CtlHandle(Handle):
 
 
 class SpecHandle(WritingHandle):
-    """`spec` for writing: the handle's text becomes the spec at each flush that brought new data."""
+    """`spec` for writing: the handle's text becomes the spec at each flush that brought new data.
 
-    def __init__(self, view: View, empty: bool, appends: bool) -> None:
+    `cap` says why a text may not be the spec, for a writer that may not write what it likes.
+    """
+
+    def __init__(self, view: View, empty: bool, appends: bool, cap: Callable[[bytes], str] | None = None) -> None:
         super().__init__(view, SPEC_MAX, "a spec")
+        self._cap = cap
         self._text = bytearray(b"" if empty else read(view.home.spec) or b"")
         self._appends = appends
         self._first = True
@@ -225,6 +230,7 @@ class SpecHandle(WritingHandle):
         if self._first:
             self._first = False
             self._check_keys()
+            self._check_cap()
         self._dirty = True
         return len(data)
 
@@ -237,6 +243,11 @@ class SpecHandle(WritingHandle):
                 where = f"line {error.line}: " if error.line else ""
                 raise self.spoil(errno.EINVAL, f"spec {where}{error.sentence}") from None
 
+    def _check_cap(self) -> None:
+        """Refuse a text that this writer may not make the spec."""
+        if self._cap is not None and (sentence := self._cap(bytes(self._text))):
+            raise self.spoil(errno.EACCES, sentence)
+
     def truncate(self, size: int) -> None:
         self.check_size(size)
         del self._text[size:]
@@ -248,6 +259,7 @@ class SpecHandle(WritingHandle):
         self._dirty = False
         if not self._view.spec_may_change:
             raise self.spoil(errno.EBUSY, "it was started meanwhile; its spec can be changed once it is stopped")
+        self._check_cap()
         try:
             await trio.to_thread.run_sync(replace, self._view.home.spec, bytes(self._text))
         except OSError as error:

@@ -1,0 +1,288 @@
+"""Guarantee 8(a): what an agent may write from inside, tried by a real agent through a real mount."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.living import Tree, wait_for
+from tests.mount.clients import busy, error, exec_spec, fate, fresh, ids, put, refused
+from zoefs.contract.events import decode_lines
+from zoefs.contract.spec import encode_spec
+
+AGENTS = '"$ZOEFS_MOUNT/agents"'
+_turns = itertools.count(1)
+
+DO = """
+import errno, os, sys
+from pathlib import Path
+from tests.mount.clients import put
+agents = Path(os.environ.get("ZOEFS_MOUNT", sys.argv[1])) / "agents"
+me = agents / os.environ.get("ZOEFS_AGENT", sys.argv[2])
+try:
+    exec(sys.argv[3])
+    print("ok")
+except OSError as failure:
+    print(errno.errorcode[failure.errno])
+"""
+"""Carries out one Python statement and says what came of it."""
+
+
+def shell_agent(tree: Tree, **more: object) -> Path:
+    """An agent that runs each prompt as a shell script and answers what it printed."""
+    return fresh(tree, exec_spec("sh", **more))
+
+
+def script(tree: Tree, agent: Path, statement: str) -> str:
+    """The shell words that carry out a Python statement in which `agents` and `me` are directories."""
+    root = str(Path(__file__).parents[2])
+    words = [sys.executable, "-c", f"import sys; sys.path.insert(0, {root!r})\n{DO}"]
+    return shlex.join([*words, str(tree.mount), agent.name, statement])
+
+
+def run(tree: Tree, agent: Path, text: str) -> str:
+    """What the agent answers to a prompt."""
+    id = f"t{next(_turns)}"
+    put(agent / "inbox" / id, text.encode())
+    found, answer = tree.ended(agent.name, id)
+    assert found == "done", answer
+    tree.settle(agent.name)
+    return answer.decode().strip()
+
+
+def inside(tree: Tree, agent: Path, statement: str) -> str:
+    """What came of a statement carried out inside the agent: `ok` or an errno's name."""
+    return run(tree, agent, script(tree, agent, statement))
+
+
+def log(tree: Tree) -> list[Any]:
+    """The refusals in the mount's journal."""
+    events, _ = decode_lines((tree.home / "log" / "zoefs.jsonl").read_bytes())
+    return [event for event in events if event.kind == "refused"]
+
+
+def claude(tree: Tree, **more: object) -> Path:
+    """An agent that is never started, so that its permission is all there is to it."""
+    return fresh(tree, encode_spec({"backend": "claude", **more}))
+
+
+# -- the rows ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_peer_is_prompted_by_in_and_by_inbox(shared: Tree) -> None:
+    agent, peer = shell_agent(shared), fresh(shared)
+    assert inside(shared, agent, f"put(agents / '{peer.name}/in', b'one')") == "ok"
+    assert inside(shared, agent, f"put(agents / '{peer.name}/inbox/k2', b'two')") == "ok"
+    draft = f"box = agents / '{peer.name}/inbox'; put(box / '.d', b'three'); os.rename(box / '.d', box / 'k3')"
+    assert inside(shared, agent, draft) == "ok"
+    shared.settle(peer.name)
+    assert {shared.receipt(peer.name, id)[1] for id in ids(peer)} == {b"one", b"two", b"three"}
+
+
+def test_it_may_take_back_what_waits_in_the_inbox_of_a_peer(shared: Tree) -> None:
+    agent, peer = shell_agent(shared), busy(shared)
+    put(peer / "inbox/k2", b"x")
+    assert inside(shared, agent, f"os.unlink(agents / '{peer.name}/inbox/k2')") == "ok"
+    assert fate(peer, "k2") == "cancelled"
+    shared.zoefs("stop", peer.name)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "put(me / 'in', b'x')",
+        "put(me / 'inbox/own', b'x')",
+        "put(me / 'inbox/.own', b'x')",
+        "put(me / 'ctl', b'stop')",
+        "put(me / 'spec', b'')",
+        "os.open(me / 'spec', os.O_RDWR)",
+        "os.rmdir(me)",
+    ],
+)
+def test_of_its_own_only_out_is_its_to_write(shared: Tree, statement: str) -> None:
+    agent = shell_agent(shared)
+    assert inside(shared, agent, statement) == "EACCES"
+    assert f"agent {agent.name} may not" in error(agent)
+    assert inside(shared, agent, "put(me / 'out', b'ok')") == "ok"
+
+
+@pytest.mark.parametrize(
+    "act", ["put(peer / 'out', b'x')", "put(peer / 'ctl', b'stop')", "put(peer / 'spec', b'')", "os.rmdir(peer)"]
+)
+def test_the_rest_of_a_peer_is_not(shared: Tree, act: str) -> None:
+    agent, peer = shell_agent(shared, spawn=True), fresh(shared)
+    spec = (peer / "spec").read_bytes()
+    assert inside(shared, agent, f"peer = agents / '{peer.name}'; {act}") == "EACCES"
+    told = error(peer)
+    assert told.startswith(f"agent {agent.name} may not ")
+    noted = log(shared)[-1].data
+    assert noted == {"agent": peer.name, "errno": "EACCES", "text": told, "by": agent.name}
+    assert ((peer / "spec").read_bytes(), (peer / "out").read_bytes(), shared.status(peer.name)) == (spec, b"", "await")
+
+
+def test_an_ask_is_not_answered_from_inside(shared: Tree) -> None:
+    agent, peer = shell_agent(shared), fresh(shared)
+    before = len((peer / "error").read_bytes())
+    assert inside(shared, agent, f"put(agents / '{peer.name}/ctl', b'allow a1')") == "EACCES"
+    assert before == 0
+    assert "ctl" in error(peer)
+
+
+def test_who_reads_is_never_refused(shared: Tree) -> None:
+    agent, peer = shell_agent(shared), fresh(shared)
+    files = "for f in ('status', 'stat', 'spec', 'out', 'events', 'error', 'ask'): (agents / peer / f).read_bytes()"
+    assert inside(shared, agent, f"peer = '{peer.name}'\n{files}") == "ok"
+    assert inside(shared, agent, "os.open(me / 'in', os.O_RDONLY)") == "ok"
+
+
+# -- permission -------------------------------------------------------------------------------------------------------
+
+
+def test_a_wider_peer_takes_no_prompt_unless_the_spec_says_so(shared: Tree) -> None:
+    agent, bold = shell_agent(shared), shell_agent(shared, prompt_wider=True)
+    wide, narrow = claude(shared, permission="allow"), claude(shared, permission="deny")
+    for write in ("put(agents / '{}/in', b'x')", "put(agents / '{}/inbox/.k', b'x')"):
+        assert inside(shared, agent, write.format(wide.name)) == "EACCES"
+        assert "without prompt_wider = true" in error(wide)
+    assert inside(shared, agent, f"put(agents / '{narrow.name}/inbox/.k', b'x')") == "ok"
+    assert inside(shared, bold, f"put(agents / '{wide.name}/inbox/.k', b'x')") == "ok"
+    assert inside(shared, bold, f"put(agents / '{wide.name}/ctl', b'start')") == "EACCES"
+
+
+# -- making agents ----------------------------------------------------------------------------------------------------
+
+
+def test_without_spawn_it_makes_none(shared: Tree) -> None:
+    agent = shell_agent(shared)
+    assert inside(shared, agent, "os.mkdir(agents / 'made1')") == "EACCES"
+    assert error(agent) == f"agent {agent.name} may not make an agent without spawn = true in its spec"
+    assert not shared.agent("made1").exists()
+
+
+def test_with_spawn_it_makes_agents_until_they_start(shared: Tree) -> None:
+    agent = shell_agent(shared, spawn=True)
+    spec = exec_spec("cat").encode()
+    made = shared.agent("made2")
+    assert inside(shared, agent, "os.mkdir(agents / 'made2')") == "ok"
+    assert inside(shared, agent, f"put(agents / 'made2/spec', {spec!r})") == "ok"
+    assert (made / "spec").read_bytes() == spec
+    assert inside(shared, agent, "put(agents / 'made2/inbox/k1', b'hello')") == "ok"
+    assert shared.ended("made2", "k1") == ("done", b"hello")
+    put(made / "ctl", b"stop")
+    wait_for(lambda: shared.status("made2") == "stopped", "it is stopped")
+    for statement in ("put(agents / 'made2/spec', b'')", "os.rmdir(agents / 'made2')"):
+        assert inside(shared, agent, statement) == "EACCES"
+    assert (made / "spec").read_bytes() == spec
+
+
+def test_what_it_made_and_nobody_started_it_may_take_back(shared: Tree) -> None:
+    agent, other = shell_agent(shared, spawn=True), shell_agent(shared, spawn=True)
+    assert inside(shared, agent, "os.mkdir(agents / 'made3')") == "ok"
+    for statement in ("put(agents / 'made3/spec', b'')", "os.rmdir(agents / 'made3')"):
+        assert inside(shared, other, statement) == "EACCES"
+    assert inside(shared, agent, "os.rmdir(agents / 'made3')") == "ok"
+    assert not shared.agent("made3").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        ({"permission": "allow"}, "wider"),
+        ({"permission": "plan"}, "wider"),
+        ({"args": ["--anything"]}, "args must be"),
+        ({"env": ["SECRET"]}, "env must be"),
+        ({"prompt_wider": True}, "prompt_wider must be"),
+    ],
+)
+def test_what_it_makes_is_capped(shared: Tree, more: dict[str, object], word: str) -> None:
+    agent = shell_agent(shared, spawn=True)
+    name = f"capped-{agent.name}"
+    spec = encode_spec({"backend": "claude", **more}).encode()
+    assert inside(shared, agent, f"os.mkdir(agents / '{name}')") == "ok"
+    assert inside(shared, agent, f"put(agents / '{name}/spec', {spec!r})") == "EACCES"
+    assert word in error(shared.agent(name))
+    halves = f"f = os.open(agents / '{name}/spec', os.O_WRONLY | os.O_TRUNC); " + "".join(
+        f"os.write(f, {part!r}); " for part in (spec[:9], spec[9:])
+    )
+    assert inside(shared, agent, f"{halves}os.close(f)") == "EACCES"
+    assert (shared.agent(name) / "spec").read_bytes() == b""
+
+
+def test_the_command_line_inside_an_agent_counts_as_the_agent(shared: Tree) -> None:
+    agent, maker, peer = shell_agent(shared), shell_agent(shared, spawn=True), fresh(shared)
+    zoefs = f"{sys.executable} -m zoefs.cli.main"
+    assert "may not write" in run(shared, agent, f"{zoefs} stop {peer.name} 2>&1; :")
+    assert "without spawn = true" in run(shared, agent, f"{zoefs} spawn made4 2>&1; :")
+    assert run(shared, agent, f"{zoefs} send {peer.name} hello --id k1") == "k1"
+    wide = f"{zoefs} spawn made4 --backend claude --set permission=allow 2>&1; echo $?"
+    assert run(shared, maker, wide).endswith("\n4")
+    assert not shared.agent("made4").exists()
+
+
+# -- who is an agent --------------------------------------------------------------------------------------------------
+
+TRY = "put(agents / '{peer}/ctl', b'stop')"
+LEAVING = {
+    "child": "{words}",
+    "setsid": "setsid -w {words}",
+    "env -i": "env -i {words}",
+    "setsid, env -i": "setsid -w env -i {words}",
+    "double fork": "( ( {words} > {note}.t; mv {note}.t {note} ) & ); until [ -e {note} ]; do sleep 0.05; done; "
+    "cat {note}",
+    "all three": "( setsid sh -c 'sleep 0.3; exec env -i sh {file}' & ); until [ -e {note} ]; do sleep 0.05; done; "
+    "cat {note}",
+}
+
+
+@pytest.mark.parametrize("way", LEAVING)
+def test_who_leaves_is_still_an_agent(shared: Tree, base: Path, way: str) -> None:
+    """While the supervisor lives, also who left by all three: what it inherits from the dead is no person's."""
+    agent, peer = shell_agent(shared), fresh(shared)
+    words = script(shared, agent, TRY.format(peer=peer.name))
+    note, file = base / f"note-{agent.name}", base / f"file-{agent.name}"
+    file.write_text(f"{words} > {note}.t; mv {note}.t {note}\n")
+    assert run(shared, agent, LEAVING[way].format(words=words, note=note, file=file)) == "EACCES"
+    known = "an agent that nobody knows" if way == "all three" else f"agent {agent.name}"
+    assert error(peer).startswith(f"{known} may not write {peer.name}/ctl")
+    assert shared.status(peer.name) == "await"
+
+
+def test_a_shell_is_no_agent_nor_is_one_of_another_home(shared: Tree) -> None:
+    peer = fresh(shared)
+    shared.shell(f"echo stop > {peer.name}/ctl")
+    env = {**shared.env, "ZOEFS_AGENT": peer.name, "ZOEFS_HOME": "/another/home"}
+    line = ["sh", "-c", f"echo start > {peer}/ctl"]
+    subprocess.run(line, env=env, check=True, timeout=30)
+    with pytest.raises(subprocess.CalledProcessError):
+        subprocess.run(line, env={**env, "ZOEFS_HOME": str(shared.home)}, check=True, timeout=30)
+
+
+def test_an_agent_that_nobody_knows_may_do_least(shared: Tree) -> None:
+    """Its name is of no agent here: its permission is unknown."""
+    peer = fresh(shared)
+    env = {**shared.env, "ZOEFS_AGENT": "nobody"}
+    for name in ("in", "ctl", "out"):
+        with pytest.raises(subprocess.CalledProcessError):
+            subprocess.run(["sh", "-c", f"echo x > {peer / name}"], env=env, check=True, timeout=30)
+    with pytest.raises(subprocess.CalledProcessError):
+        subprocess.run(["mkdir", shared.agent("made5")], env=env, check=True, timeout=30)
+    assert log(shared)[-1].data["agent"] == ""
+    assert log(shared)[-1].data["errno"] == "EACCES"
+    with refused(errno.ENOENT):
+        os.stat(shared.agent("made5"))
+
+
+def test_reading_looks_at_nobody(shared: Tree) -> None:
+    """A reader's /proc is not opened by the daemon: its environment may be what it likes."""
+    peer = fresh(shared)
+    env = {**shared.env, "ZOEFS_AGENT": "nobody"}
+    done = subprocess.run(["cat", peer / "status"], env=env, capture_output=True, check=True, timeout=30)
+    assert done.stdout == b"await\n"
