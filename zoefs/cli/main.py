@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 import zoefs
-from zoefs.cli import agents, down, orders, prompts, up
+from zoefs.cli import agents, down, follow, orders, prompts, up
 from zoefs.cli.fail import Failure
 
 
@@ -43,6 +43,7 @@ for command in (
     prompts.wait,
     agents.ls,
     agents.show,
+    follow.follow,
     orders.stop,
     orders.restart,
     orders.interrupt,
