@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import trio
 
+import zoefs
 from supervisor.agent import Agent, Gone
 from supervisor.hub import FULL, Hub, complain
 from supervisor.process import become_subreaper, reap
@@ -33,7 +34,7 @@ async def run(home: Home, env: Mapping[str, str]) -> None:
 
     The heart beats, and `zoefs up` calls it ready, only once it listens to signals and keeps every agent.
     """
-    lock = take(home.supervisor_lock)
+    lock = take(home.supervisor_lock, zoefs.__version__)
     os.utime(lock, (0, 0))
     become_subreaper()
     raise_descriptor_limit()

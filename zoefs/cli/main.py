@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 import zoefs
-from zoefs.cli import agents, down, follow, orders, prompts, up
+from zoefs.cli import agents, doctor, down, follow, orders, prompts, up
 from zoefs.cli.fail import Failure
 
 
@@ -48,6 +48,7 @@ for command in (
     orders.restart,
     orders.interrupt,
     orders.retire,
+    doctor.doctor,
 ):
     cli.add_command(command)
 

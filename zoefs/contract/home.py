@@ -295,12 +295,12 @@ class Home:
 
     @property
     def mount_lock(self) -> Path:
-        """Held by the mount daemon; its text is `pid starttime mountpoint`."""
+        """Held by the mount daemon; its text is `pid starttime boot mountpoint version`."""
         return self.path / "mount.lock"
 
     @property
     def supervisor_lock(self) -> Path:
-        """Held by the supervisor; its text is `pid starttime`, its mtime the heartbeat."""
+        """Held by the supervisor; its text is `pid starttime boot version`, its mtime the heartbeat."""
         return self.path / "supervisor.lock"
 
     @property

@@ -18,6 +18,7 @@ import pyfuse3
 import trio
 from inotify_simple import INotify, flags
 
+import zoefs
 from zoefs.contract.home import Home
 from zoefs.contract.refusal import Refusal
 from zoefs.contract.words import Exit
@@ -85,7 +86,7 @@ def run(home_path: Path, mountpoint: Path, allow_other: bool = False) -> int:
             print(f"zoefs: {mountpoint} could not be mounted: {error}", file=sys.stderr)
             return Exit.FAILED
         stack.callback(pyfuse3.close)
-        tell(lock, str(mountpoint))
+        tell(lock, str(mountpoint), zoefs.__version__)
         trio.run(_serve, service, journals)
     return Exit.DONE
 
