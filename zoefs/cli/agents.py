@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from zoefs.cli.complete import agent_names
 from zoefs.cli.fail import Failure
 from zoefs.cli.prompts import commit
 from zoefs.cli.receipts import make_id
@@ -109,7 +110,7 @@ def make(tree: Tree, name: str, spec: bytes) -> None:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=agent_names)
 @click.argument("new")
 @mount_option
 def fork(name: str, new: str, mount: Path) -> None:
@@ -160,7 +161,7 @@ def _number(text: str) -> str | int:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=agent_names)
 @mount_option
 def show(name: str, mount: Path) -> None:
     """Show what there is to know of agent NAME."""

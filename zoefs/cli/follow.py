@@ -17,6 +17,7 @@ from pathlib import Path
 
 import click
 
+from zoefs.cli.complete import agent_names
 from zoefs.cli.fail import Failure
 from zoefs.cli.narrate import Narrator, visible
 from zoefs.cli.tree import PATIENCE, Tree, within
@@ -195,7 +196,7 @@ def _told(tree: Tree, name: str, narrator: Narrator, event: Event) -> str:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=agent_names)
 @click.option("--all", "all_", is_flag=True, help="Begin with all that `events` holds, not with the turn that runs.")
 @click.option("--json", "as_json", is_flag=True, help="Pass the events on as they are, JSON Lines.")
 @mount_option

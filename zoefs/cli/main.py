@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 import zoefs
-from zoefs.cli import agents, doctor, down, follow, orders, prompts, up
+from zoefs.cli import agents, complete, doctor, down, follow, orders, prompts, up
 from zoefs.cli.fail import Failure
 
 
@@ -49,6 +49,7 @@ for command in (
     orders.interrupt,
     orders.retire,
     doctor.doctor,
+    complete.completion,
 ):
     cli.add_command(command)
 

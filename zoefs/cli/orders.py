@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from zoefs.cli.complete import agent_names
 from zoefs.cli.fail import Failure, end
 from zoefs.cli.receipts import judge, make_id, wait_for
 from zoefs.cli.tree import Tree, give
@@ -18,7 +19,7 @@ from zoefs.contract.words import OrderId, Verb
 TIMEOUT = 60.0
 """Seconds a verb is waited for by default: a stop goes through EOF, TERM and KILL, with a grace each."""
 
-names_argument = click.argument("names", nargs=-1, required=True, metavar="NAME...")
+names_argument = click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=agent_names)
 no_wait_option = click.option("--no-wait", is_flag=True, help="Return once it is accepted.")
 timeout_option = click.option(
     "--timeout",

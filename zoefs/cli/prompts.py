@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from zoefs.cli.complete import agent_names
 from zoefs.cli.fail import Failure, end
 from zoefs.cli.receipts import check_id, judge, make_id, wait_for
 from zoefs.cli.tree import PATIENCE_TO_WRITE, Tree, give
@@ -52,7 +53,7 @@ def _given(text: str | None) -> bytes:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=agent_names)
 @click.argument("text", required=False, metavar="[TEXT|-]")
 @click.option("--id", "id", metavar="ID", help="The prompt's id, yours to choose; the same id twice is refused.")
 @click.option("--steer", is_flag=True, help="Say it into the running turn, where that is possible; one line of text.")
@@ -104,7 +105,7 @@ def _until(text: str | None) -> frozenset[str]:
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=agent_names)
 @click.option("--until", metavar="WORD,...", help="The statuses to wait for; default await,blocked,stopped,failed.")
 @click.option("--any", "any_", is_flag=True, help="Wait for one of the agents instead of all.")
 @timeout_option

@@ -20,6 +20,12 @@ def _home(_context: click.Context, _option: click.Parameter, value: str | None) 
 
 
 def _mount(_context: click.Context, _option: click.Parameter, value: str | None) -> Path:
+    return mount_of(value)
+
+
+def mount_of(value: str | None) -> Path:
+    """MOUNT by this name, or the default one."""
+    value = value or os.environ.get("ZOEFS_MOUNT")
     path = os.path.abspath(os.path.expanduser(value or "~/zoefs"))
     return Path(os.path.realpath(os.path.dirname(path))) / os.path.basename(path)
 
