@@ -21,6 +21,7 @@ import pytest
 from tests.e2e.reading import below, check_journal, events
 from tests.e2e.tracing import needs
 from tests.living import Tree, living, wait_for
+from tests.mount.followers import following, opened
 
 RECIPE = "sshfs_sync,direct_io,dir_cache=no,attr_timeout=0,entry_timeout=0"
 """One connection; each option is there for a reason (facts on sshfs: stale sizes, stale words, unseen refusals)."""
@@ -241,3 +242,17 @@ def test_a_killed_mount_daemon_is_an_error_there_and_the_next_one_serves(far: Fa
     assert far.shell("echo two > e/inbox/k2").returncode == 0
     far.until_await("e")
     assert far.shell("cat e/inbox/k2").stdout.endswith("\n\nTWO\n")
+
+
+def test_an_agent_is_followed_from_afar(far: Far) -> None:
+    """poll(2) says readable at all times there: what is new is read all the same, and once."""
+    agent = far.tree.make("followed", UPPER)
+    with following(far.tree, "followed", "--all", "--json", mount=far.mount) as follower:
+        wait_for(lambda: opened(follower, far.agent("followed")), "it follows")
+        for n in range(3):
+            (agent / f"inbox/k{n}").write_text("x")
+            assert far.tree.ended("followed", f"k{n}")[0] == "done"
+            follower.said(f'"id":"k{n}","how":"done"')
+        seqs = [event.seq for event in follower.events()]
+        assert seqs == list(range(1, len(seqs) + 1))
+        assert follower.end() == 0

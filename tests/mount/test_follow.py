@@ -2,77 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
-import attrs
 import pytest
 
 from tests.e2e.teller import Teller
 from tests.living import DEADLINE, Tree, living, wait_for
 from tests.mount.clients import BUSY, ECHO, busy, fresh, put
-from zoefs.contract.events import Event, decode_lines
-
-
-@attrs.define
-class Follower:
-    """A running `zoefs follow` and what it printed so far."""
-
-    process: subprocess.Popen[bytes]
-    out: bytearray
-    err: bytearray
-
-    def said(self, *words: str) -> None:
-        """Wait until all of these were printed."""
-        wait_for(
-            lambda: all(word.encode() in self.out for word in words),
-            f"{words} in {bytes(self.out)[-300:]!r} {bytes(self.err)!r}",
-        )
-
-    def complained(self, word: str) -> None:
-        """Wait until this was said on stderr."""
-        wait_for(lambda: word.encode() in self.err, f"{word} in {bytes(self.err)!r}")
-
-    def events(self) -> list[Event]:
-        """What was passed on."""
-        return decode_lines(bytes(self.out))[0]
-
-    def end(self, number: int = signal.SIGINT) -> int:
-        """As by Ctrl-C; the exit code."""
-        self.process.send_signal(number)
-        return self.process.wait(DEADLINE)
-
-
-@contextlib.contextmanager
-def following(tree: Tree, name: str, *words: str) -> Iterator[Follower]:
-    """A follower, which is ended."""
-    argv = [sys.executable, "-m", "zoefs.cli.main", "follow", name, *words]
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(argv, env=tree.env, **pipes) as process:  # type: ignore[call-overload]
-        found = Follower(process, bytearray(), bytearray())
-
-        def read(fd: int, into: bytearray) -> None:
-            while data := os.read(fd, 1 << 16):
-                into += data
-
-        ends = ((process.stdout, found.out), (process.stderr, found.err))
-        threads = [threading.Thread(target=read, args=(end.fileno(), into)) for end, into in ends]
-        for thread in threads:
-            thread.start()
-        try:
-            yield found
-        finally:
-            if process.poll() is None:
-                process.kill()
-            for thread in threads:
-                thread.join(DEADLINE)
+from tests.mount.followers import following, opened
+from zoefs.contract.events import Event
 
 
 def seqs(events: list[Event]) -> list[int]:
@@ -90,20 +29,6 @@ def test_a_turn_is_told_as_it_happens(shared: Tree) -> None:
         assert b"before" not in follower.out
         assert follower.end() == 0
         assert not follower.err
-
-
-def opened(follower: Follower, agent: Path) -> bool:
-    """Whether it holds `events` open."""
-    return str(agent / "events") in links(follower.process.pid)
-
-
-def links(pid: int) -> list[str]:
-    """Where the descriptors of a process lead."""
-    found = []
-    for name in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(OSError):
-            found.append(os.readlink(f"/proc/{pid}/fd/{name}"))
-    return found
 
 
 def test_it_begins_with_the_turn_that_runs_or_with_all(shared: Tree) -> None:
