@@ -208,7 +208,9 @@ def test_what_it_makes_is_capped(shared: Tree, more: dict[str, object], word: st
     spec = encode_spec({"backend": "claude", **more}).encode()
     assert inside(shared, agent, f"os.mkdir(agents / '{name}')") == "ok"
     assert inside(shared, agent, f"put(agents / '{name}/spec', {spec!r})") == "EACCES"
-    assert word in error(shared.agent(name))
+    told = error(shared.agent(name))
+    assert word in told
+    assert log(shared)[-1].data == {"agent": name, "errno": "EACCES", "text": told, "by": agent.name}
     halves = f"f = os.open(agents / '{name}/spec', os.O_WRONLY | os.O_TRUNC); " + "".join(
         f"os.write(f, {part!r}); " for part in (spec[:9], spec[9:])
     )
@@ -280,8 +282,7 @@ def test_an_agent_that_nobody_knows_may_do_least(shared: Tree) -> None:
         os.stat(shared.agent("made5"))
 
 
-def test_reading_looks_at_nobody(shared: Tree) -> None:
-    """A reader's /proc is not opened by the daemon: its environment may be what it likes."""
+def test_an_agent_that_nobody_knows_may_read(shared: Tree) -> None:
     peer = fresh(shared)
     env = {**shared.env, "ZOEFS_AGENT": "nobody"}
     done = subprocess.run(["cat", peer / "status"], env=env, capture_output=True, check=True, timeout=30)

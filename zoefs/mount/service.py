@@ -310,7 +310,8 @@ class Service:
                 if not view.spec_may_change:
                     sentence = f"{view.name} is {view.status}; its spec can be changed once it is stopped"
                     raise view.refused(errno.EBUSY, sentence)
-                return SpecHandle(view, empty, appends, self.guard.cap(opener, view))
+                by = opener.name if opener else ""
+                return SpecHandle(view, empty, appends, self.guard.cap(opener, view), by)
             case name:
                 raise OSError(errno.EACCES, f"{name} is read only")
 

@@ -50,9 +50,10 @@ class WritingHandle(Handle):
         if size > self._limit:
             raise self.spoil(errno.EFBIG, f"{self._noun} has at most {self._limit >> 20} MiB")
 
-    def spoil(self, number: int, what: str) -> Refusal:
-        """Nothing written through this handle is to count; the refusal to be raised, now and from now on."""
-        self._refusal = self._view.refused(number, f"{self._view.name}: {what}")
+    def spoil(self, number: int, what: str, by: str = "") -> Refusal:
+        """Nothing written through this handle is to count; the refusal to be raised, now and from now on. `by`: the
+        agent that is refused it."""
+        self._refusal = self._view.refused(number, f"{self._view.name}: {what}", by)
         self.discard()
         return self._refusal
 
@@ -207,12 +208,15 @@ class CtlHandle(Handle):
 class SpecHandle(WritingHandle):
     """`spec` for writing: the handle's text becomes the spec at each flush that brought new data.
 
-    `cap` says why a text may not be the spec, for a writer that may not write what it likes.
+    `cap` says why a text may not be the spec, for a writer that may not write what it likes: the agent `by`.
     """
 
-    def __init__(self, view: View, empty: bool, appends: bool, cap: Callable[[bytes], str] | None = None) -> None:
+    def __init__(
+        self, view: View, empty: bool, appends: bool, cap: Callable[[bytes], str] | None = None, by: str = ""
+    ) -> None:
         super().__init__(view, SPEC_MAX, "a spec")
         self._cap = cap
+        self._by = by
         self._text = bytearray(b"" if empty else read(view.home.spec) or b"")
         self._appends = appends
         self._first = True
@@ -246,7 +250,7 @@ class SpecHandle(WritingHandle):
     def _check_cap(self) -> None:
         """Refuse a text that this writer may not make the spec."""
         if self._cap is not None and (sentence := self._cap(bytes(self._text))):
-            raise self.spoil(errno.EACCES, sentence)
+            raise self.spoil(errno.EACCES, sentence, self._by)
 
     def truncate(self, size: int) -> None:
         self.check_size(size)
