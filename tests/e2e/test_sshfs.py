@@ -228,6 +228,29 @@ def test_an_agent_is_made_listed_and_retired_from_afar(far: Far) -> None:
     assert far.shell("ls").stdout == "list\n"
 
 
+def test_ordinary_files_are_there_from_afar(far: Far) -> None:
+    home, tasks = far.tree.home / "tasks", far.mount / "tasks"
+    done = far.shell("""
+        cd ../tasks && set -e
+        mkdir -p new/deep; echo one > new/.t; mv new/.t new/t; echo two >> new/t; sed -i s/one/1/ new/t
+        cp -p new/t new/deep/t; ln -s t new/s; cat new/s; ls new; rm new/s; chmod 640 new/t; stat -c %a new/t
+    """)
+    assert (done.returncode, done.stdout) == (0, "1\ntwo\ndeep\ns\nt\n640\n"), done.stderr
+    assert (home / "new/t").read_text() == (home / "new/deep/t").read_text() == "1\ntwo\n"
+    (home / "new/t").write_text("changed in HOME, and longer")
+    assert (tasks / "new/t").read_text() == "changed in HOME, and longer"
+    (home / "new/u").write_text("x")
+    assert sorted(os.listdir(tasks / "new")) == ["deep", "t", "u"]
+    fd = os.open(tasks / "new/t", os.O_WRONLY)
+    os.write(fd, b"C")
+    os.fsync(fd)
+    assert (home / "new/t").read_text()[:7] == "Changed"
+    os.close(fd)
+    assert far.shell("echo x > ../log/new").returncode != 0
+    assert far.shell("rm -r ../tasks/new; ls -A ../tasks").stdout == ""
+    assert os.listdir(home) == []
+
+
 def test_a_killed_mount_daemon_is_an_error_there_and_the_next_one_serves(far: Far) -> None:
     far.tree.make("e", UPPER)
     far.shell("echo one > e/inbox/k1")

@@ -150,7 +150,7 @@ def test_the_layout_is_that_of_the_page() -> None:
     assert shown(numbered, AGENT.path) == "turns/3 raw/3.ndjson err/3.log exit/3"
     orders = (AGENT.tmp, AGENT.new, AGENT.taken, AGENT.cancelled, AGENT.cut)
     assert shown(orders, AGENT.orders) == "tmp new taken cancelled cut"
-    assert shown(HOME.shared) == "tasks asks workflows roles context"
+    assert shown(HOME.shared) == "tasks asks workflows roles context channels bonfire hosts"
 
 
 def shown(paths: tuple[Path, ...], below: Path = HOME.path) -> str:

@@ -4,6 +4,7 @@
                    err/N.log exit/N stdin pid lock work/ fold.json
     log/           agents/NAME.jsonl supervisor.jsonl zoefs.jsonl, and the older segments of each: JOURNAL.FIRST
     retired/       what rmdir moved away
+    hosts/         symlinks to the mounts of other machines; beside it the directories of SHARED
 
 An order is one file. Its name is `STAMP.WHAT.ID`: orders sort by STAMP, WHAT says what it asks (OrderKind), ID is
 the client's id, or one made from the stamp. While the mount writes it, it stands in `orders/tmp/` and its name also
@@ -306,7 +307,7 @@ class Home:
     @property
     def shared(self) -> tuple[Path, ...]:
         """The directories that MOUNT shows through."""
-        return tuple(self.path / name for name in SHARED)
+        return tuple(self.path / name for name in (*SHARED, "hosts"))
 
     @property
     def directories(self) -> tuple[Path, ...]:
@@ -318,7 +319,7 @@ class Home:
         return AgentHome(name, self.agents / name)
 
 
-SHARED = ("tasks", "asks", "workflows", "roles", "context")
+SHARED = ("tasks", "asks", "workflows", "roles", "context", "channels", "bonfire")
 LAYOUT = "1"
 RESERVE = 1 << 18
 """Bytes that must be free on HOME's disk before a prompt is given: its answer is to be kept."""

@@ -2,7 +2,10 @@
 
 1 is the root and 2… its entries. Each agent that this mount has ever seen has a number, and with it a block of inode
 numbers: one for its directory and one a file, computed, never stored. `inbox/` entries get numbers as they are looked
-up, and lose them when the kernel forgets. No number is used twice in the life of a mount.
+up, and lose them when the kernel forgets. No number is used twice in the life of a mount. Files of HOME that are shown
+through have the disk's own number behind a base, one for what may be written and one for what may not; those of other
+disks, and of numbers that do not fit, are counted. All are below 2**53, which is as far as programs count whose
+numbers are floating.
 """
 
 from __future__ import annotations
@@ -19,6 +22,10 @@ AGENT_BASE = 1 << 20
 _AGENT_BITS = 5
 _INDEX_MASK = (1 << _AGENT_BITS) - 1
 ENTRY_BASE = 1 << 48
+PASS_BASE = 1 << 51
+LOG_BASE = PASS_BASE + (1 << 50)
+PASS_SPAN = 1 << 50
+OTHER_BASE = 1 << 52
 
 
 @attrs.frozen

@@ -12,6 +12,7 @@ import functools
 import logging
 import os
 import select
+import stat
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ParamSpec, TypeVar
 
@@ -21,12 +22,14 @@ from pyfuse3 import EntryAttributes, FileHandleT, FileInfo, FUSEError, InodeT, R
 from zoefs.contract.refusal import Refusal
 from zoefs.mount.handles import Handle
 from zoefs.mount.inodes import Attributes
+from zoefs.mount.passthrough import Change, Found, Listing, PassHandle
 from zoefs.mount.service import Service
 from zoefs.mount.view import View
 
 log = logging.getLogger("zoefs.mount")
 P = ParamSpec("P")
 R = TypeVar("R")
+WAY_SECONDS = 0.05
 _READY = select.POLLIN | select.POLLRDNORM
 _WRITABLE = select.POLLOUT | select.POLLWRNORM
 
@@ -58,8 +61,10 @@ class Operations(pyfuse3.Operations):
     def __init__(self, service: Service) -> None:
         super().__init__()
         self._service = service
+        self._through = service.through
         self._handles: dict[int, Handle] = {}
-        self._directories: dict[int, list[tuple[bytes, Callable[[], Attributes]]]] = {}
+        self._directories: dict[int, list[tuple[bytes, Callable[[], Attributes | Found]]]] = {}
+        self._listings: dict[int, Listing] = {}
         self._next = 1
         self._pollers: dict[int, pyfuse3.PollHandle] = {}
         self._polled: dict[View, set[int]] = {}
@@ -68,7 +73,9 @@ class Operations(pyfuse3.Operations):
 
     # -- attributes and names -----------------------------------------------------------------------------------
 
-    def _entry(self, told: Attributes) -> EntryAttributes:
+    def _entry(self, told: Attributes | Found) -> EntryAttributes:
+        if isinstance(told, Found):
+            return self._found(told)
         entry = EntryAttributes()
         entry.st_ino = InodeT(told.inode)
         entry.st_mode = told.mode
@@ -80,21 +87,45 @@ class Operations(pyfuse3.Operations):
         entry.attr_timeout, entry.entry_timeout = told.attr_seconds, told.entry_seconds
         return entry
 
-    def _told(self, told: Attributes) -> EntryAttributes:
-        self._service.entries.looked_up(told.inode)
+    def _found(self, found: Found) -> EntryAttributes:
+        """A file of HOME: as it is there, and to be asked for again each time, since HOME may change at any time.
+
+        A name is looked up anew at every use, and with it come its attributes; only those of a directory on the way
+        to a file are believed for as long as that way takes, which spares half of the requests.
+        """
+        entry, is_ = EntryAttributes(), found.stat
+        entry.st_ino = InodeT(found.number)
+        entry.st_mode, entry.st_nlink, entry.st_rdev = is_.st_mode, is_.st_nlink, is_.st_rdev
+        entry.st_uid, entry.st_gid = is_.st_uid, is_.st_gid
+        entry.st_size, entry.st_blocks, entry.st_blksize = is_.st_size, is_.st_blocks, is_.st_blksize
+        entry.st_atime_ns, entry.st_mtime_ns, entry.st_ctime_ns = is_.st_atime_ns, is_.st_mtime_ns, is_.st_ctime_ns
+        on_the_way = stat.S_ISDIR(is_.st_mode) and not found.entry_seconds
+        entry.attr_timeout, entry.entry_timeout = WAY_SECONDS if on_the_way else 0.0, found.entry_seconds
+        return entry
+
+    def _told(self, told: Attributes | Found) -> EntryAttributes:
+        if isinstance(told, Attributes):
+            self._service.entries.looked_up(told.inode)
         return self._entry(told)
 
     @guarded
     async def lookup(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> EntryAttributes:
+        if self._through.owns(parent_inode):
+            return self._found(await self._through.lookup(parent_inode, name))
         return self._told(self._service.lookup(parent_inode, os.fsdecode(name)))
 
     @guarded
     async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
+        if self._through.owns(inode):
+            return self._found(await self._through.attributes(inode))
         return self._entry(self._service.attributes(inode))
 
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
         for inode, count in inode_list:
-            self._service.entries.forget(inode, count)
+            if self._through.owns(inode):
+                self._through.forget(inode, count)
+            else:
+                self._service.entries.forget(inode, count)
 
     @guarded
     async def setattr(
@@ -105,6 +136,10 @@ class Operations(pyfuse3.Operations):
         fh: FileHandleT | None,
         ctx: RequestContext,
     ) -> EntryAttributes:
+        if self._through.owns(inode):
+            handle = self._handles.get(fh) if fh is not None else None
+            opened = handle if isinstance(handle, PassHandle) else None
+            return self._found(await self._through.setattr(inode, _change(attr, fields), opened))
         if fields.update_size and fh is not None:
             self._handles[fh].truncate(attr.st_size)
         elif fields.update_size:
@@ -113,7 +148,9 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def readlink(self, inode: InodeT, ctx: RequestContext) -> bytes:
-        return os.fsencode(self._service.readlink(inode))
+        if not self._through.owns(inode):
+            raise FUSEError(errno.EINVAL)
+        return await self._through.readlink(inode)
 
     # -- files --------------------------------------------------------------------------------------------------
 
@@ -121,16 +158,22 @@ class Operations(pyfuse3.Operations):
         fh = self._next
         self._next += 1
         self._handles[fh] = handle
-        return FileInfo(fh=FileHandleT(fh), direct_io=True, keep_cache=False, nonseekable=False)
+        direct = not isinstance(handle, PassHandle)  # without the page cache there is no shared mapping
+        return FileInfo(fh=FileHandleT(fh), direct_io=direct, keep_cache=False, nonseekable=False)
 
     @guarded
     async def open(self, inode: InodeT, flags: int, ctx: RequestContext) -> FileInfo:
+        if self._through.owns(inode):
+            return self._opened(await self._through.open(inode, flags))
         return self._opened(await self._service.open(inode, flags, ctx.pid))
 
     @guarded
     async def create(
         self, parent_inode: InodeT, name: bytes, mode: int, flags: int, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
+        if self._through.owns(parent_inode):
+            opened, found = await self._through.create(parent_inode, name, mode, flags)
+            return self._opened(opened), self._found(found)
         handle, told = await self._service.create(parent_inode, os.fsdecode(name), flags, ctx.pid)
         return self._opened(handle), self._told(told)
 
@@ -140,7 +183,10 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def write(self, fh: FileHandleT, off: int, buf: bytes) -> int:
-        return self._handles[fh].write(off, bytes(buf))
+        handle = self._handles[fh]
+        if isinstance(handle, PassHandle):
+            return await handle.put(off, bytes(buf))
+        return handle.write(off, bytes(buf))
 
     @guarded
     async def flush(self, fh: FileHandleT) -> None:
@@ -153,6 +199,8 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def release(self, fh: FileHandleT) -> None:
         handle = self._handles.pop(fh)
+        if isinstance(handle, PassHandle):
+            return await handle.close()
         if fh in self._pollers:
             self._forget_poller(fh, handle)
         self._service.released(handle)
@@ -202,14 +250,19 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
-        entries = [(os.fsencode(name), make) for name, make in self._service.listing(inode)]
+        listing = await self._through.opendir(inode) if self._through.owns(inode) else None
         fh = self._next
         self._next += 1
-        self._directories[fh] = entries
+        if listing is not None:
+            self._listings[fh] = listing
+        else:
+            self._directories[fh] = [(os.fsencode(name), make) for name, make in self._service.listing(inode)]
         return FileHandleT(fh)
 
     @guarded
     async def readdir(self, fh: FileHandleT, start_id: int, token: pyfuse3.ReaddirToken) -> None:
+        if fh in self._listings:
+            return await self._read_listing(self._listings[fh], start_id, token)
         entries = self._directories[fh]
         for n in range(start_id, len(entries)):
             name, make = entries[n]
@@ -219,22 +272,39 @@ class Operations(pyfuse3.Operations):
                 continue
             if not pyfuse3.readdir_reply(token, name, self._entry(told), n + 1):
                 return
-            self._service.entries.looked_up(told.inode)
+            if isinstance(told, Attributes):
+                self._service.entries.looked_up(told.inode)
+
+    async def _read_listing(self, listing: Listing, start: int, token: pyfuse3.ReaddirToken) -> None:
+        while entries := await listing.entries(start):
+            for behind, name, found in entries:
+                number = self._through.number(listing.node.rule, found)
+                if not pyfuse3.readdir_reply(token, name, self._found(Found(number, found)), behind):
+                    return
+                self._through.told(listing.node, name, found)
+                start = behind
 
     @guarded
     async def releasedir(self, fh: FileHandleT) -> None:
-        del self._directories[fh]
+        if self._listings.pop(fh, None) is None:
+            del self._directories[fh]
 
     @guarded
     async def fsyncdir(self, fh: FileHandleT, datasync: bool) -> None:
-        """Names are lasting already when the call that made them returned."""
+        """Names of agents and prompts are lasting already when the call that made them returned."""
+        if fh in self._listings:
+            await self._listings[fh].sync()
 
     @guarded
     async def mkdir(self, parent_inode: InodeT, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
+        if self._through.owns(parent_inode):
+            return self._found(await self._through.mkdir(parent_inode, name, mode))
         return self._told(await self._service.mkdir(parent_inode, os.fsdecode(name), ctx.pid))
 
     @guarded
     async def rmdir(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> None:
+        if self._through.owns(parent_inode):
+            return await self._through.rmdir(parent_inode, name)
         await self._service.rmdir(parent_inode, os.fsdecode(name), ctx.pid)
 
     @guarded
@@ -247,27 +317,46 @@ class Operations(pyfuse3.Operations):
         flags: int,
         ctx: RequestContext,
     ) -> None:
+        ours = self._through.owns(parent_inode_old)
+        if ours != self._through.owns(parent_inode_new):
+            raise FUSEError(errno.EXDEV)
+        if ours:
+            return await self._through.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags)
         old, new = os.fsdecode(name_old), os.fsdecode(name_new)
         await self._service.rename(parent_inode_old, old, parent_inode_new, new, flags, ctx.pid)
 
     @guarded
     async def unlink(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> None:
+        if self._through.owns(parent_inode):
+            return await self._through.unlink(parent_inode, name)
         await self._service.unlink(parent_inode, os.fsdecode(name), ctx.pid)
 
-    # -- what is not to be had ----------------------------------------------------------------------------------
+    # -- what is to be had of HOME's own directories only -------------------------------------------------------
 
+    @guarded
     async def mknod(
         self, parent_inode: InodeT, name: bytes, mode: int, rdev: int, ctx: RequestContext
     ) -> EntryAttributes:
-        raise FUSEError(errno.EPERM)
+        self._check_ours(parent_inode)
+        return self._found(await self._through.mknod(parent_inode, name, mode))
 
+    @guarded
     async def symlink(self, parent_inode: InodeT, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
-        raise FUSEError(errno.EPERM)
+        self._check_ours(parent_inode)
+        return self._found(await self._through.symlink(parent_inode, name, target))
 
+    @guarded
     async def link(
         self, inode: InodeT, new_parent_inode: InodeT, new_name: bytes, ctx: RequestContext
     ) -> EntryAttributes:
-        raise FUSEError(errno.EPERM)
+        self._check_ours(new_parent_inode)
+        if not self._through.owns(inode):
+            raise FUSEError(errno.EXDEV)
+        return self._found(await self._through.link(inode, new_parent_inode, new_name))
+
+    def _check_ours(self, parent: InodeT) -> None:
+        if not self._through.owns(parent):
+            raise FUSEError(errno.EPERM)
 
     @guarded
     async def statfs(self, ctx: RequestContext) -> pyfuse3.StatvfsData:
@@ -276,3 +365,14 @@ class Operations(pyfuse3.Operations):
         for name in ("bsize", "frsize", "blocks", "bfree", "bavail", "files", "ffree", "favail", "namemax"):
             setattr(told, f"f_{name}", getattr(found, f"f_{name}"))
         return told
+
+
+def _change(attr: EntryAttributes, fields: pyfuse3.SetattrFields) -> Change:
+    return Change(
+        attr.st_size if fields.update_size else None,
+        attr.st_mode if fields.update_mode else None,
+        attr.st_uid if fields.update_uid else None,
+        attr.st_gid if fields.update_gid else None,
+        attr.st_atime_ns if fields.update_atime else None,
+        attr.st_mtime_ns if fields.update_mtime else None,
+    )

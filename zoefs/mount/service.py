@@ -20,7 +20,7 @@ import trio
 
 from zoefs.contract.events import utc
 from zoefs.contract.guard import Opener, What
-from zoefs.contract.home import SHARED, Home, OrderKind
+from zoefs.contract.home import Home, OrderKind
 from zoefs.contract.lifecycle import Life
 from zoefs.contract.refusal import Refusal
 from zoefs.contract.words import AGENT_NAME_RULE, AgentName, is_agent_name
@@ -45,6 +45,7 @@ from zoefs.mount.inodes import (
     agent_inode,
     split,
 )
+from zoefs.mount.passthrough import Found, Passthrough
 from zoefs.mount.recovery import recover
 from zoefs.mount.tree import BY_INDEX, FILES, LIST, LONG, ROOT, ROOT_BY_INDEX, FileRow
 from zoefs.mount.view import View
@@ -54,7 +55,7 @@ _WRITES = os.O_WRONLY | os.O_RDWR
 _INBOX, _STATUS = FILES["inbox"].index, FILES["status"].index
 _WRITTEN = {"in": What.IN, "out": What.OUT, "ctl": What.CTL, "spec": What.SPEC}
 
-Make = Callable[[], Attributes]
+Make = Callable[[], Attributes | Found]
 
 
 class Service:
@@ -65,6 +66,7 @@ class Service:
         self.views: dict[str, View] = {}
         self.changed: Callable[[View, bool], None] = lambda view, word: None
         self.entries = Entries()
+        self.through = Passthrough(home)
         self._content = Content(home)
         self._inboxes = Inboxes(self.entries)
         self._numbers: dict[int, View] = {}
@@ -154,7 +156,7 @@ class Service:
 
     # -- looking ------------------------------------------------------------------------------------------------
 
-    def lookup(self, parent: int, name: str) -> Attributes:
+    def lookup(self, parent: int, name: str) -> Attributes | Found:
         """The attributes of a name. Raises OSError(ENOENT)."""
         if parent == AGENTS_INODE:
             if name == LIST.name:
@@ -163,7 +165,7 @@ class Service:
                 return self._agent_attributes(view, 0)
         elif parent == ROOT_INODE:
             if name in ROOT:
-                return self.attributes(ROOT_INODE + ROOT[name].index)
+                return self._root_attributes(ROOT_INODE + ROOT[name].index)
         elif AGENT_BASE <= parent < ENTRY_BASE:
             view, index = self._agent_of(parent)
             if index == 0 and name in FILES:
@@ -184,15 +186,13 @@ class Service:
             length = len(self._content.listing(self.views.values()))
             return Attributes(inode, stat.S_IFREG | LIST.mode, length, self._mtime, 0.0, LONG)
         row = ROOT_BY_INDEX[inode - ROOT_INODE]
-        match row.name:
-            case "agents":
-                return Attributes(inode, stat.S_IFDIR | row.mode, 0, self._mtime, LONG, LONG, 2)
-            case "help" | "health":
-                length = len(self._content.root(row.name, self.views.values()))
-                return Attributes(inode, stat.S_IFREG | row.mode, length, self._mtime, row.attr_seconds, LONG)
-            case _:
-                length = len(os.fsencode(self.readlink(inode)))
-                return Attributes(inode, stat.S_IFLNK | row.mode, length, self._mtime, LONG, LONG)
+        if inode == AGENTS_INODE:
+            return Attributes(inode, stat.S_IFDIR | row.mode, 0, self._mtime, LONG, LONG, 2)
+        length = len(self._content.root(row.name, self.views.values()))
+        return Attributes(inode, stat.S_IFREG | row.mode, length, self._mtime, row.attr_seconds, LONG)
+
+    def _root_attributes(self, inode: int) -> Attributes | Found:
+        return self.through.root(inode) if self.through.owns(inode) else self.attributes(inode)
 
     def _agent_attributes(self, view: View, index: int) -> Attributes:
         """The names of an agent's files cannot change, and agents come and go through the mount only."""
@@ -222,7 +222,7 @@ class Service:
         """The names of a directory, each with how to get its attributes."""
         if inode == ROOT_INODE:
             for row in ROOT.values():
-                yield row.name, functools.partial(self.attributes, ROOT_INODE + row.index)
+                yield row.name, functools.partial(self._root_attributes, ROOT_INODE + row.index)
         elif inode == AGENTS_INODE:
             yield LIST.name, functools.partial(self.attributes, LIST_INODE)
             for name in sorted(self.views):
@@ -239,13 +239,6 @@ class Service:
 
     def _entry_of(self, view: View, name: str) -> Attributes:
         return self._entry_attributes(self.entries.of(view, name))
-
-    def readlink(self, inode: int) -> str:
-        """Where a symlink of the root leads."""
-        row = ROOT_BY_INDEX.get(inode - ROOT_INODE)
-        if row is None or row.name not in (*SHARED, "log"):
-            raise OSError(errno.EINVAL, "no symlink")
-        return str(self.home.path / row.name)
 
     # -- opening ------------------------------------------------------------------------------------------------
 

@@ -3,16 +3,26 @@
 `mode` is the file's permission bits; a directory has x. `listed` is False for what readdir hides. `wakes` says what
 makes a handle readable again under poll(2): a counter of the agent's view, or `growth` of the file; empty is always
 readable. `attr_seconds` is how long the kernel may keep the attributes: long only where a change is pushed or cannot
-happen.
+happen. `through` says how a directory of HOME is shown through.
 """
 
 from __future__ import annotations
+
+from enum import StrEnum
 
 import attrs
 
 from zoefs.contract.home import SHARED
 
 LONG = 300.0
+
+
+class Through(StrEnum):
+    """How a directory of HOME is shown through: to change, to look at, or to make symlinks in and nothing else."""
+
+    CHANGING = "changing"
+    LOOKING = "looking"
+    LINKS = "links"
 
 
 @attrs.frozen
@@ -25,6 +35,7 @@ class FileRow:
     listed: bool = True
     wakes: str = ""
     attr_seconds: float = 0.0
+    through: Through | None = None
     index: int = 0
 
 
@@ -36,9 +47,11 @@ ROOT: dict[str, FileRow] = _numbered(
     FileRow("help", 0o444, "this text, printed from the table that serves the tree", attr_seconds=LONG),
     FileRow("health", 0o444, "one line a part: mount supervisor conductor bonfire; ok, absent or degraded, since, why"),
     FileRow("agents", 0o755, "one directory an agent: mkdir makes it, rmdir retires it; and `list`", attr_seconds=LONG),
-    *(FileRow(name, 0o777, f"HOME/{name}", attr_seconds=LONG) for name in (*SHARED, "log")),
+    *(FileRow(name, 0o700, f"HOME/{name}: ordinary files", through=Through.CHANGING) for name in SHARED),
+    FileRow("hosts", 0o700, "HOME/hosts: symlinks to the mounts of other machines", through=Through.LINKS),
+    FileRow("log", 0o700, "HOME/log: the event log, to read", through=Through.LOOKING),
 )
-"""The root's entries. Those of SHARED and `log` are symlinks into HOME."""
+"""The root's entries."""
 
 LIST = FileRow(
     "list",
