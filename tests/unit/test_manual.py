@@ -19,6 +19,7 @@ from zoefs.contract.events import Kind
 from zoefs.contract.spec import KEYS
 from zoefs.contract.verbs import VERBS
 from zoefs.contract.words import Exit, Fate, Reason, Status, Verb
+from zoefs.mount.metrics import FAMILIES
 from zoefs.mount.tree import FILES, LIST, ROOT
 
 MAN = Path(__file__).parents[2] / "docs" / "man"
@@ -26,6 +27,7 @@ MAN = Path(__file__).parents[2] / "docs" / "man"
 TABLES: dict[tuple[str, str], set[str]] = {
     ("zoefs-tree.5.md", "Files of MOUNT"): {*ROOT, LIST.name},
     ("zoefs-tree.5.md", "Files of an agent"): set(FILES),
+    ("zoefs-tree.5.md", "Metrics"): set(FAMILIES),
     ("zoefs-tree.5.md", "Statuses"): set(Status),
     ("zoefs-tree.5.md", "Reasons"): set(Reason),
     ("zoefs-tree.5.md", "Verbs"): set(VERBS),

@@ -160,6 +160,10 @@ class Tail:
         self.taken = 0
         self._inode = 0
 
+    def stands_at_end(self, found: os.stat_result) -> bool:
+        """Whether everything of the current segment, of which stat(2) says this, was given."""
+        return found.st_ino == self._inode and found.st_size <= self.place.offset
+
     def read(self) -> list[Event]:
         """The events added since the last call, all or, where the disk fails, none; none where there is no file.
 

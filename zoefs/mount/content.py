@@ -14,6 +14,7 @@ from zoefs.contract.words import LONGEST_STATUS
 from zoefs.disk.files import free, modified, open_or_none, size
 from zoefs.disk.lock import holder
 from zoefs.mount import readers
+from zoefs.mount.metrics import Metrics
 from zoefs.mount.tree import FileRow, help_text
 from zoefs.mount.view import View
 
@@ -26,15 +27,18 @@ class Content:
     def __init__(self, home: Home) -> None:
         self.home = home
         self.began = utc(time.time())
+        self.metrics = Metrics(home)
 
     def supervisor(self) -> str:
         """The supervisor's health: `ok`, `degraded` or `absent`."""
         return holder(self.home.supervisor_lock).health(time.time())
 
     def root(self, name: str, views: Iterable[View]) -> bytes:
-        """`help` or `health`. A CLI of a version that nobody tested is told beside the supervisor that drives it."""
+        """`help`, `metrics` or `health`. A CLI of a version that nobody tested is told beside its supervisor."""
         if name == "help":
             return help_text().encode()
+        if name == "metrics":
+            return self.metrics.text(views)
         drifted = sorted(f"{v.name}={v.fold.backend}-{v.fold.version}" for v in views if not v.is_tested)
         full = "; HOME's disk is full" if free(self.home.path) < RESERVE else ""
         told = f"; not a tested version: {' '.join(drifted)}" if drifted else ""

@@ -14,7 +14,7 @@ import os
 import select
 import stat
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyfuse3
 from pyfuse3 import EntryAttributes, FileHandleT, FileInfo, FUSEError, InodeT, RequestContext
@@ -34,19 +34,30 @@ _READY = select.POLLIN | select.POLLRDNORM
 _WRITABLE = select.POLLOUT | select.POLLWRNORM
 
 
-def guarded(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Whatever goes wrong in a handler, only its caller hears of it: a bug is EIO and a traceback in the log."""
+def guarded(
+    handler: Callable[Concatenate[Operations, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Operations, P], Coroutine[Any, Any, R]]:
+    """Whatever goes wrong in a handler, only its caller hears of it: a bug is EIO and a traceback in the log.
+
+    Requests and errors are counted.
+    """
+    kind = handler.__name__
 
     @functools.wraps(handler)
-    async def safe(*args: P.args, **kwargs: P.kwargs) -> R:
+    async def safe(self: Operations, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self.asked[kind] += 1
         try:
-            return await handler(*args, **kwargs)
-        except FUSEError:
+            return await handler(self, *args, **kwargs)
+        except FUSEError as error:
+            self.refused[error.errno] += 1
             raise
         except (Refusal, OSError) as error:
-            raise FUSEError(error.errno or errno.EIO) from None
+            number = error.errno or errno.EIO
+            self.refused[number] += 1
+            raise FUSEError(number) from None
         except Exception:
-            log.exception("%s", handler.__name__)
+            log.exception("%s", kind)
+            self.refused[errno.EIO] += 1
             raise FUSEError(errno.EIO) from None
 
     return safe
@@ -62,6 +73,7 @@ class Operations(pyfuse3.Operations):
         super().__init__()
         self._service = service
         self._through = service.through
+        self.asked, self.refused = service.metrics.operations, service.metrics.refusals
         self._handles: dict[int, Handle] = {}
         self._directories: dict[int, list[tuple[bytes, Callable[[], Attributes | Found]]]] = {}
         self._listings: dict[int, Listing] = {}

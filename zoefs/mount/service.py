@@ -68,6 +68,7 @@ class Service:
         self.entries = Entries()
         self.through = Passthrough(home)
         self._content = Content(home)
+        self.metrics = self._content.metrics
         self._inboxes = Inboxes(self.entries)
         self._numbers: dict[int, View] = {}
         self._last_number = 0
@@ -381,6 +382,7 @@ class Service:
         finally:
             os.close(lock)
         view.gone = True
+        self.metrics.retired.add(view)
         del self.views[name]
         self._inboxes.retired(view)
         view.publish()

@@ -47,6 +47,7 @@ ROOT: dict[str, FileRow] = _numbered(
     FileRow("help", 0o444, "this text, printed from the table that serves the tree", attr_seconds=LONG),
     FileRow("health", 0o444, "one line a part: mount supervisor conductor bonfire; ok, absent or degraded, since, why"),
     FileRow("agents", 0o755, "one directory an agent: mkdir makes it, rmdir retires it; and `list`", attr_seconds=LONG),
+    FileRow("metrics", 0o444, "agents, turns, cost, requests and refusals in numbers, for Prometheus"),
     *(FileRow(name, 0o700, f"HOME/{name}: ordinary files", through=Through.CHANGING) for name in SHARED),
     FileRow("hosts", 0o700, "HOME/hosts: symlinks to the mounts of other machines", through=Through.LINKS),
     FileRow("log", 0o700, "HOME/log: the event log, to read", through=Through.LOOKING),

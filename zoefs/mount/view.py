@@ -7,6 +7,7 @@ everything a waiter may read is in place before.
 
 from __future__ import annotations
 
+import collections
 import errno
 import time
 from collections.abc import Callable
@@ -46,8 +47,8 @@ class Queued:
 
 class View:
     """See module. `number` makes its inode numbers; `refuse` notes a refusal in the mount's log; `published` is told
-    of each change, with whether the word is another. `made` and `mtime`: when the agent was made and last changed, in
-    nanoseconds since 1970."""
+    of each change, with whether the word is another. `ended`: turns seen to end, by how they did. `made` and `mtime`:
+    when the agent was made and last changed, in nanoseconds since 1970."""
 
     def __init__(
         self,
@@ -83,6 +84,7 @@ class View:
         self.closing = False
         self.changed = trio.Event()
         self.counters = {"statuses": 1, "outs": 1}
+        self.ended: collections.Counter[str] = collections.Counter()
         self.status = Status.AWAIT
         self.word = b""
         self._moment: tuple[object, ...] = ()
@@ -278,6 +280,14 @@ class View:
             self._feed(event)
         return bool(events)
 
+    def unread_since(self) -> float:
+        """When the journal was written to last, in seconds since 1970, if that is not taken in yet; else 0."""
+        try:
+            found = self.journal.stat()
+        except FileNotFoundError:
+            return 0.0
+        return 0.0 if self._tail.stands_at_end(found) else found.st_mtime
+
     def _read_history(self) -> None:
         history = load(self.journal, self.home.snapshot, self.born)
         self._tail = history.tail
@@ -295,7 +305,10 @@ class View:
         if event.kind == Kind.CREATED and event.text("born") != self.born:
             return
         out = self._out_name()
+        was_open = self.fold.turn_open
         self.fold.feed(event)
+        if event.kind == Kind.TURN_ENDED and was_open and not self.fold.turn_open:
+            self.ended[self.fold.last_turn] += 1
         name = event.text("order")
         match event.kind:
             case Kind.PROMPT_GIVEN:

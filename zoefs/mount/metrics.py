@@ -1,0 +1,175 @@
+"""`metrics`: what the agents and this mount did, in Prometheus' text format (source: its exposition formats, 0.0.4).
+
+Rules. Totals only grow in the life of a mount: those of a retired agent stay counted. The text is made anew at most
+once a second, since it looks at every agent.
+"""
+
+from __future__ import annotations
+
+import collections
+import errno
+import time
+from collections.abc import Callable, Iterable
+
+import attrs
+
+from zoefs.contract.home import Home
+from zoefs.contract.words import How, Status
+from zoefs.disk.lock import holder
+from zoefs.mount.view import View
+
+FRESH_SECONDS = 1.0
+
+Samples = list[tuple[str, float]]
+"""The label's value, empty where the family has no label, and the number."""
+
+
+@attrs.define
+class Totals:
+    """What outlives an agent."""
+
+    turns: collections.Counter[str] = attrs.Factory(collections.Counter)
+    restarts: int = 0
+    usd: float = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+    def add(self, view: View) -> None:
+        """Count what this agent did."""
+        self.turns.update(view.ended)
+        self.restarts += view.fold.restarts
+        self.usd += view.fold.spent.usd
+        self.tokens_in += view.fold.spent.tokens_in
+        self.tokens_out += view.fold.spent.tokens_out
+
+
+class Metrics:
+    """See module. `operations`: requests by kind; `refusals`: errors answered, by errno; `retired`: of agents gone."""
+
+    def __init__(self, home: Home) -> None:
+        self.operations: collections.Counter[str] = collections.Counter()
+        self.refusals: collections.Counter[int] = collections.Counter()
+        self.retired = Totals()
+        self._home = home
+        self._text, self._made = b"", 0.0
+
+    def text(self, views: Iterable[View]) -> bytes:
+        """The text, of this second."""
+        if not self._text or time.monotonic() - self._made > FRESH_SECONDS:
+            self._text = b"".join(self._family(row, list(views)) for row in FAMILIES.values())
+            self._made = time.monotonic()
+        return self._text
+
+    def _family(self, row: Family, views: list[View]) -> bytes:
+        lines = [f"# HELP {row.name} {row.doc}", f"# TYPE {row.name} {row.kind}"]
+        for value, number in row.look(self, views):
+            label = f'{{{row.label}="{value}"}}' if row.label else ""
+            lines.append(f"{row.name}{label} {number:.10g}")
+        return "".join(line + "\n" for line in lines).encode()
+
+    def totals(self, views: list[View]) -> Totals:
+        """Of the agents that are and of those that were."""
+        found = attrs.evolve(self.retired, turns=self.retired.turns.copy())
+        for view in views:
+            found.add(view)
+        return found
+
+    def statuses(self, views: list[View]) -> Samples:
+        """How many agents have each status."""
+        counted = collections.Counter(view.status for view in views)
+        return [(status, counted[status]) for status in Status]
+
+    def turns(self, views: list[View]) -> Samples:
+        """How many turns ended so."""
+        counted = self.totals(views).turns
+        return [(how, counted[how]) for how in How]
+
+    def tokens(self, views: list[View]) -> Samples:
+        """Tokens into the models and out of them."""
+        found = self.totals(views)
+        return [("in", found.tokens_in), ("out", found.tokens_out)]
+
+    def heartbeat(self) -> Samples:
+        """No sample where there never was a supervisor."""
+        beat = holder(self._home.supervisor_lock).beat
+        return [("", max(0.0, time.time() - beat))] if beat else []
+
+    def lag(self, views: list[View]) -> Samples:
+        """0 where every journal is taken in."""
+        unread = [view.unread_since() for view in views]
+        oldest = min((since for since in unread if since), default=0.0)
+        return [("", max(0.0, time.time() - oldest) if oldest else 0.0)]
+
+
+@attrs.frozen
+class Family:
+    """One name of `metrics`; `label` is the name of its label, where it has one."""
+
+    name: str
+    kind: str
+    doc: str
+    look: Callable[[Metrics, list[View]], Samples]
+    label: str = ""
+
+
+FAMILIES: dict[str, Family] = {
+    row.name: row
+    for row in (
+        Family("zoefs_agents", "gauge", "Agents by status.", Metrics.statuses, "status"),
+        Family(
+            "zoefs_queued_prompts",
+            "gauge",
+            "Prompts that wait.",
+            lambda metrics, views: [("", sum(len(view.prompts()) for view in views))],
+        ),
+        Family("zoefs_turns_total", "counter", "Turns ended since this mount started.", Metrics.turns, "how"),
+        Family(
+            "zoefs_restarts_total",
+            "counter",
+            "Restarts of CLIs that died.",
+            lambda metrics, views: [("", metrics.totals(views).restarts)],
+        ),
+        Family(
+            "zoefs_cost_usd_total",
+            "counter",
+            "Dollars spent, told or estimated.",
+            lambda metrics, views: [("", metrics.totals(views).usd)],
+        ),
+        Family(
+            "zoefs_tokens_total",
+            "counter",
+            "Tokens spent.",
+            Metrics.tokens,
+            "direction",
+        ),
+        Family(
+            "zoefs_operations_total",
+            "counter",
+            "Requests to this mount.",
+            lambda metrics, views: sorted(metrics.operations.items()),
+            "kind",
+        ),
+        Family(
+            "zoefs_refusals_total",
+            "counter",
+            "Errors that this mount answered.",
+            lambda metrics, views: [
+                (errno.errorcode.get(number, str(number)), count) for number, count in sorted(metrics.refusals.items())
+            ],
+            "errno",
+        ),
+        Family(
+            "zoefs_supervisor_heartbeat_age_seconds",
+            "gauge",
+            "Seconds since the supervisor's last heartbeat.",
+            lambda metrics, views: metrics.heartbeat(),
+        ),
+        Family(
+            "zoefs_event_lag_seconds",
+            "gauge",
+            "Seconds since the oldest write to a journal that this mount did not take in.",
+            Metrics.lag,
+        ),
+    )
+}
+"""The names of `metrics`; the manual has a paragraph of each."""
