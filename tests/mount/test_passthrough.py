@@ -256,6 +256,17 @@ def test_truncation_times_modes_and_owners(place: Place) -> None:
         assert (path.stat().st_uid, path.stat().st_gid) == (12, 34)
 
 
+def test_a_file_may_be_made_read_only_and_written(place: Place) -> None:
+    fd = os.open(place.here / "f", os.O_RDWR | os.O_CREAT, 0o444)
+    try:
+        os.write(fd, b"0123456789")
+        os.ftruncate(fd, 3)
+        assert stat.S_IMODE(os.fstat(fd).st_mode) == 0o444
+    finally:
+        os.close(fd)
+    assert (place.home / "f").read_bytes() == b"012"
+
+
 def test_no_extended_attributes(place: Place) -> None:
     put(place.here / "f", b"x")
     with refused(errno.EOPNOTSUPP):

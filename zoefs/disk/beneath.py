@@ -43,8 +43,8 @@ class Held:
     def __init__(self, fd: int) -> None:
         self.fd = fd
 
-    def __del__(self) -> None:
-        os.close(self.fd)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self.fd)
 
     @property
     def path(self) -> str:

@@ -14,7 +14,7 @@ import os
 import select
 import stat
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import pyfuse3
 from pyfuse3 import EntryAttributes, FileHandleT, FileInfo, FUSEError, InodeT, RequestContext
@@ -42,25 +42,27 @@ def guarded(
     Requests and errors are counted.
     """
     kind = handler.__name__
+    answer: Callable[..., Coroutine[Any, Any, R]] = handler
 
     @functools.wraps(handler)
-    async def safe(self: Operations, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        self.asked[kind] += 1
+    async def safe(*args: Any) -> R:  # pyfuse3 names no argument, and each repacking of them costs
+        operations: Operations = args[0]
+        operations.asked[kind] += 1
         try:
-            return await handler(self, *args, **kwargs)
+            return await answer(*args)
         except FUSEError as error:
-            self.refused[error.errno] += 1
+            operations.refused[error.errno] += 1
             raise
         except (Refusal, OSError) as error:
             number = error.errno or errno.EIO
-            self.refused[number] += 1
+            operations.refused[number] += 1
             raise FUSEError(number) from None
         except Exception:
             log.exception("%s", kind)
-            self.refused[errno.EIO] += 1
+            operations.refused[errno.EIO] += 1
             raise FUSEError(errno.EIO) from None
 
-    return safe
+    return cast("Callable[Concatenate[Operations, P], Coroutine[Any, Any, R]]", safe)
 
 
 class Operations(pyfuse3.Operations):
@@ -73,6 +75,7 @@ class Operations(pyfuse3.Operations):
         super().__init__()
         self._service = service
         self._through = service.through
+        self._owns = service.through.owns
         self.asked, self.refused = service.metrics.operations, service.metrics.refusals
         self._handles: dict[int, Handle] = {}
         self._directories: dict[int, list[tuple[bytes, Callable[[], Attributes | Found]]]] = {}
@@ -122,19 +125,19 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def lookup(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> EntryAttributes:
-        if self._through.owns(parent_inode):
+        if self._owns(parent_inode):
             return self._found(await self._through.lookup(parent_inode, name))
         return self._told(self._service.lookup(parent_inode, os.fsdecode(name)))
 
     @guarded
     async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
-        if self._through.owns(inode):
+        if self._owns(inode):
             return self._found(await self._through.attributes(inode))
         return self._entry(self._service.attributes(inode))
 
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
         for inode, count in inode_list:
-            if self._through.owns(inode):
+            if self._owns(inode):
                 self._through.forget(inode, count)
             else:
                 self._service.entries.forget(inode, count)
@@ -148,7 +151,7 @@ class Operations(pyfuse3.Operations):
         fh: FileHandleT | None,
         ctx: RequestContext,
     ) -> EntryAttributes:
-        if self._through.owns(inode):
+        if self._owns(inode):
             handle = self._handles.get(fh) if fh is not None else None
             opened = handle if isinstance(handle, PassHandle) else None
             return self._found(await self._through.setattr(inode, _change(attr, fields), opened))
@@ -160,7 +163,7 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def readlink(self, inode: InodeT, ctx: RequestContext) -> bytes:
-        if not self._through.owns(inode):
+        if not self._owns(inode):
             raise FUSEError(errno.EINVAL)
         return await self._through.readlink(inode)
 
@@ -175,7 +178,7 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def open(self, inode: InodeT, flags: int, ctx: RequestContext) -> FileInfo:
-        if self._through.owns(inode):
+        if self._owns(inode):
             return self._opened(await self._through.open(inode, flags))
         return self._opened(await self._service.open(inode, flags, ctx.pid))
 
@@ -183,7 +186,7 @@ class Operations(pyfuse3.Operations):
     async def create(
         self, parent_inode: InodeT, name: bytes, mode: int, flags: int, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
-        if self._through.owns(parent_inode):
+        if self._owns(parent_inode):
             opened, found = await self._through.create(parent_inode, name, mode, flags)
             return self._opened(opened), self._found(found)
         handle, told = await self._service.create(parent_inode, os.fsdecode(name), flags, ctx.pid)
@@ -262,7 +265,7 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
-        listing = await self._through.opendir(inode) if self._through.owns(inode) else None
+        listing = await self._through.opendir(inode) if self._owns(inode) else None
         fh = self._next
         self._next += 1
         if listing is not None:
@@ -309,13 +312,13 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def mkdir(self, parent_inode: InodeT, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
-        if self._through.owns(parent_inode):
+        if self._owns(parent_inode):
             return self._found(await self._through.mkdir(parent_inode, name, mode))
         return self._told(await self._service.mkdir(parent_inode, os.fsdecode(name), ctx.pid))
 
     @guarded
     async def rmdir(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> None:
-        if self._through.owns(parent_inode):
+        if self._owns(parent_inode):
             return await self._through.rmdir(parent_inode, name)
         await self._service.rmdir(parent_inode, os.fsdecode(name), ctx.pid)
 
@@ -329,8 +332,8 @@ class Operations(pyfuse3.Operations):
         flags: int,
         ctx: RequestContext,
     ) -> None:
-        ours = self._through.owns(parent_inode_old)
-        if ours != self._through.owns(parent_inode_new):
+        ours = self._owns(parent_inode_old)
+        if ours != self._owns(parent_inode_new):
             raise FUSEError(errno.EXDEV)
         if ours:
             return await self._through.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags)
@@ -339,7 +342,7 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def unlink(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> None:
-        if self._through.owns(parent_inode):
+        if self._owns(parent_inode):
             return await self._through.unlink(parent_inode, name)
         await self._service.unlink(parent_inode, os.fsdecode(name), ctx.pid)
 
@@ -362,12 +365,12 @@ class Operations(pyfuse3.Operations):
         self, inode: InodeT, new_parent_inode: InodeT, new_name: bytes, ctx: RequestContext
     ) -> EntryAttributes:
         self._check_ours(new_parent_inode)
-        if not self._through.owns(inode):
+        if not self._owns(inode):
             raise FUSEError(errno.EXDEV)
         return self._found(await self._through.link(inode, new_parent_inode, new_name))
 
     def _check_ours(self, parent: InodeT) -> None:
-        if not self._through.owns(parent):
+        if not self._owns(parent):
             raise FUSEError(errno.EPERM)
 
     @guarded

@@ -426,7 +426,7 @@ class Passthrough:
             raise OSError(errno.ENXIO, "no file of bytes")
         held = Held(os.open(found.path, (flags & _KEPT) | os.O_CLOEXEC))
         if flags & os.O_TRUNC:
-            os.truncate(found.path, 0)
+            _truncate(held, flags, 0)
         return held
 
     async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[PassHandle, Found]:
@@ -457,7 +457,7 @@ class Passthrough:
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.ESTALE, "no file of bytes")
         if there and flags & os.O_TRUNC:
-            os.truncate(held.path, 0)
+            _truncate(held, flags, 0)
             found = held.stat()
         return held, found
 
@@ -466,10 +466,11 @@ class Passthrough:
         node = self._node(number)
         _check(node)
         opened = handle.held if handle is not None else node.opened()
-        found = await self.slow(self._setattr, node, opened, change)
+        flags = os.O_RDWR if handle is not None and handle.writes else os.O_RDONLY
+        found = await self.slow(self._setattr, node, opened, flags, change)
         return Found(number, found, LONG if node.root else 0.0)
 
-    def _setattr(self, node: Node, opened: Held | None, change: Change) -> os.stat_result:
+    def _setattr(self, node: Node, opened: Held | None, flags: int, change: Change) -> os.stat_result:
         held = self._held(find, node, opened)
         if change.uid is not None or change.gid is not None:
             same = -1
@@ -478,7 +479,7 @@ class Passthrough:
         if change.mode is not None:
             os.chmod(held.path, stat.S_IMODE(change.mode))
         if change.size is not None:
-            os.truncate(held.path, change.size)
+            _truncate(held, flags, change.size)
         if change.atime is not None or change.mtime is not None:
             was = held.stat()
             atime = was.st_atime_ns if change.atime is None else change.atime
@@ -585,6 +586,14 @@ def _what_is(ends: list[tuple[Node, bytes, Held]]) -> Iterator[tuple[Node, bytes
     for where, name, held in ends:
         with contextlib.suppress(OSError):  # the name that went
             yield where, name, os.stat(name, dir_fd=held.fd, follow_symlinks=False)
+
+
+def _truncate(held: Held, flags: int, size: int) -> None:
+    """Cut a file: by the descriptor where that was opened with flags to write, since its mode may not permit more."""
+    if flags & os.O_ACCMODE != os.O_RDONLY:
+        os.ftruncate(held.fd, size)
+    else:
+        os.truncate(held.path, size)
 
 
 def _check(node: Node) -> None:
