@@ -563,6 +563,28 @@ def test_ten_thousand_entries(place: Place) -> None:
     assert os.listdir(place.home) == []
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount another disk in HOME")
+def test_another_disk_in_home(place: Place) -> None:
+    """Its files are shown, are others than those of HOME's disk, and nothing keeps it from being unmounted."""
+    (place.home / "disk").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", str(place.home / "disk")], check=True, timeout=60)
+    try:
+        place.shell(
+            "set -e; mkdir -p disk/d/e; echo x > disk/d/e/f; cp -a disk/d disk/c; diff -r disk/d disk/c; ls -lR"
+        )
+        assert (place.home / "disk/c/e/f").read_text() == (place.here / "disk/d/e/f").read_text() == "x\n"
+        assert (place.here / "disk/d/e/f").stat().st_ino != (place.here / "disk/c/e/f").stat().st_ino
+        with refused(errno.EXDEV):
+            (place.here / "disk/c").rename(place.here / "c")
+    finally:
+        disk = str(place.home / "disk")
+        try:
+            wait_for(lambda: subprocess.run(["umount", disk], capture_output=True).returncode == 0, "unmounted", 10)
+        finally:
+            subprocess.run(["umount", "-l", disk], capture_output=True, check=False)
+    assert os.listdir(place.here / "disk") == []
+
+
 def test_sockets_and_fifos_meet_here(place: Place) -> None:
     os.mkfifo(place.here / "p")
     done = place.shell("echo through > p & cat p; wait")

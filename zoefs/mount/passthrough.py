@@ -122,11 +122,12 @@ class PassHandle(Handle):
         self.appends = bool(flags & os.O_APPEND)
         self.writes = flags & os.O_ACCMODE != os.O_RDONLY
         self._through = through
+        self._near = through.is_near(node)
         node.handles.append(self)
 
     async def read(self, offset: int, size: int) -> bytes:
         held, found = self.held, b""
-        if self._through.is_local:
+        if self._near:
             buffer = bytearray(size)
             with contextlib.suppress(OSError):  # EAGAIN: not in memory; EOPNOTSUPP: this disk cannot tell
                 found = memoryview(buffer)[: os.preadv(held.fd, [buffer], offset, os.RWF_NOWAIT)].tobytes()
@@ -145,7 +146,7 @@ class PassHandle(Handle):
     async def flush(self, final: bool = False) -> None:
         if final:
             await self._through.slow(_sync, self.held)
-        elif self.writes and not self._through.is_local:
+        elif self.writes and not self._near:
             await self._through.slow(_flush, self.held)
 
     async def close(self) -> None:
@@ -153,10 +154,18 @@ class PassHandle(Handle):
         held = self.held
         self.node.handles.remove(self)
         del self.held
-        if not self._through.is_local or not held.stat().st_nlink:
+        if not self._near or not held.stat().st_nlink:
             last = [held]
             del held
             await self._through.slow(last.clear)
+
+
+def _captured(work: Callable[[], R]) -> tuple[R] | int:
+    """The result, alone in a tuple, or the errno."""
+    try:
+        return (work(),)
+    except OSError as error:
+        return error.errno or errno.EIO
 
 
 def _read(held: Held, size: int, offset: int) -> bytes:
@@ -231,7 +240,7 @@ class Passthrough:
     def __init__(self, home: Home) -> None:
         self._home = Held(os.open(home.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
         self._device = self._home.stat().st_dev
-        self.is_local = is_local(self._home)
+        self._is_local = is_local(self._home)
         self._nodes: dict[int, Node] = {}
         for row in ROOT.values():
             if row.through is not None:
@@ -251,15 +260,24 @@ class Passthrough:
     # -- how the work is done -----------------------------------------------------------------------------------
 
     async def slow(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Do it in a worker thread."""
-        return await trio.to_thread.run_sync(lambda: work(*args, **kwargs), limiter=self._limiter)
+        """Do it in a worker thread. What it raises comes without its frames, which hold descriptors open."""
+        done = await trio.to_thread.run_sync(_captured, lambda: work(*args, **kwargs), limiter=self._limiter)
+        if isinstance(done, int):
+            raise OSError(done, os.strerror(done))
+        return done[0]
 
-    async def _quick(self, work: Callable[Concatenate[Finder, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def is_near(self, node: Node) -> bool:
+        """Whether this file is on HOME's own disk, and that is one of this machine."""
+        return self._is_local and (bool(node.root) or node.key[0] == self._device)
+
+    async def _quick(
+        self, work: Callable[Concatenate[Finder, Node, P], R], node: Node, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
         """Do it at once where all that it looks up is in memory, else in a worker thread."""
-        if self.is_local:
+        if self.is_near(node):
             with contextlib.suppress(BlockingIOError):
-                return work(find_cached, *args, **kwargs)
-        return await self.slow(work, find, *args, **kwargs)
+                return work(find_cached, node, *args, **kwargs)
+        return await self.slow(work, find, node, *args, **kwargs)
 
     def _node(self, number: int) -> Node:
         node = self._nodes.get(number)
@@ -414,7 +432,7 @@ class Passthrough:
         node = self._node(number)
         if flags & (os.O_ACCMODE | os.O_TRUNC):
             _check(node)
-        if flags & os.O_TRUNC or not self.is_local:
+        if flags & os.O_TRUNC:
             held = await self.slow(self._open_file, find, node, node.opened(), flags)
         else:
             held = await self._quick(self._open_file, node, node.opened(), flags)
