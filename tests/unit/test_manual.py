@@ -1,61 +1,107 @@
-"""The manual is the contract: every word of the tables has its paragraph, and no paragraph names another word.
+"""The manual is the contract: every word of the tables has its paragraph, on one page, and no paragraph another word.
 
-A paragraph is a heading "### `word`" under the heading of its table, and the text below it. A word that stands in
-several tables of a page may add which is meant: "### `failed (fate)`".
+How a page is read stands in `tests/manual.py`. What the tables do not say, the code does: which errors it raises, which
+variables it reads, which keys it prints.
 """
 
 from __future__ import annotations
 
+import ast
+import collections
 import errno
+import inspect
+import os
 import re
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
+import supervisor
+import zoefs
+from tests.manual import MAN, NAMED, PARTS, RENEW, file_of, pages, renewed, sections
 from zoefs.cli.main import cli
+from zoefs.cli.manual import HEAD, MADE, ROW, reference
 from zoefs.contract.backends import BACKENDS
 from zoefs.contract.events import Kind
+from zoefs.contract.home import AgentHome, Home
 from zoefs.contract.spec import KEYS
 from zoefs.contract.verbs import VERBS
-from zoefs.contract.words import Exit, Fate, Reason, Status, Verb
+from zoefs.contract.words import AgentName, Exit, Fate, Reason, Status, Verb
+from zoefs.mount import readers
 from zoefs.mount.metrics import FAMILIES
 from zoefs.mount.tree import FILES, LIST, ROOT
 
-MAN = Path(__file__).parents[2] / "docs" / "man"
-
+ROOT_DIR = MAN.parents[1]
+PAGES = pages()
 TABLES: dict[tuple[str, str], set[str]] = {
     ("zoefs-tree.5.md", "Files of MOUNT"): {*ROOT, LIST.name},
     ("zoefs-tree.5.md", "Files of an agent"): set(FILES),
-    ("zoefs-tree.5.md", "Metrics"): set(FAMILIES),
-    ("zoefs-tree.5.md", "Statuses"): set(Status),
-    ("zoefs-tree.5.md", "Reasons"): set(Reason),
-    ("zoefs-tree.5.md", "Verbs"): set(VERBS),
-    ("zoefs-tree.5.md", "Fates"): set(Fate),
-    ("zoefs-tree.5.md", "Spec keys"): set(KEYS),
-    ("zoefs-tree.5.md", "Backends"): set(BACKENDS),
-    ("zoefs-tree.5.md", "Event kinds"): set(Kind),
+    ("zoefs-metrics.5.md", "Metrics"): set(FAMILIES),
+    ("zoefs-status.7.md", "Statuses"): set(Status),
+    ("zoefs-status.7.md", "Reasons"): set(Reason),
+    ("zoefs-ctl.7.md", "Verbs"): set(VERBS),
+    ("zoefs-prompts.7.md", "Fates"): set(Fate),
+    ("zoefs-spec.5.md", "Spec keys"): set(KEYS),
+    ("zoefs-spec.5.md", "Backends"): set(BACKENDS),
+    ("zoefs-events.5.md", "Event kinds"): set(Kind),
     ("zoefs.1.md", "Commands"): set(cli.commands),
-    ("zoefs.1.md", "Exit codes"): {str(code) for name, code in vars(Exit).items() if name.isupper()},
+    ("zoefs-errors.7.md", "Exit codes"): {str(code) for name, code in vars(Exit).items() if name.isupper()},
 }
+OTHERS = {
+    ("zoefs.1.md", "Options"),
+    ("zoefs.1.md", "Environment"),
+    ("zoefs-errors.7.md", "Errors"),
+    ("zoefs-guarantees.7.md", "Guarantees"),
+    ("zoefs-recipes.7.md", "Recipes"),
+    ("zoefs-supervisor.1.md", "Commands"),
+    ("zoefs-supervisor.1.md", "Signals"),
+    ("zoefs-supervisor.1.md", "Files"),
+}
+"""Where else paragraphs stand: no table of the code has all their words."""
+KERNEL = {"ENOSPC", "ENOTCONN"}
+"""Errors that we pass on, or that the kernel gives in our place."""
 
 
-def sections(page: str) -> dict[str, dict[str, str]]:
-    """Heading of a table -> word -> paragraph."""
-    found: dict[str, dict[str, str]] = {}
-    for part in re.split(r"^## ", (MAN / page).read_text(), flags=re.M)[1:]:
-        title, _, rest = part.partition("\n")
-        words = re.split(r"^### `([^`(]+?)(?: \([a-z]+\))?`$", rest, flags=re.M)[1:]
-        assert len(words[::2]) == len(set(words[::2])), f"{page}, {title}: a word stands twice"
-        found[title] = dict(zip(words[::2], words[1::2], strict=True))
-    return found
+def _sources() -> Iterator[tuple[Path, ast.Module]]:
+    for package in (zoefs, supervisor):
+        for path in sorted(Path(package.__file__ or "").parent.rglob("*.py")):
+            yield path, ast.parse(path.read_text())
+
+
+SOURCES = dict(_sources())
+TEXTS = {
+    node.value
+    for tree in SOURCES.values()
+    for node in ast.walk(tree)
+    if isinstance(node, ast.Constant) and isinstance(node.value, str)
+}
+"""Every text that stands in the code."""
+
+
+# -- every word has its paragraph -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("page", "title"), TABLES)
 def test_every_word_has_its_paragraph_and_no_other_has(page: str, title: str) -> None:
-    paragraphs = sections(page)[title]
+    paragraphs = sections(PAGES[page])[title]
     assert set(paragraphs) == TABLES[page, title]
-    assert [word for word, text in paragraphs.items() if not text.strip()] == []
+    assert [word for word, text in paragraphs.items() if not MADE.sub("", text).strip()] == []
+
+
+def test_every_word_stands_on_one_page() -> None:
+    found = {(page, title) for page, text in PAGES.items() for title, words in sections(text).items() if words}
+    assert found == set(TABLES) | OTHERS
+    paragraphs = sum(len(sections(text)[title]) for page, text in PAGES.items() for title in sections(text))
+    assert paragraphs == sum(len(HEAD.findall(text)) for text in PAGES.values())
+
+
+def test_a_word_of_two_tables_says_which_is_meant() -> None:
+    heads = [head for text in PAGES.values() for head in re.findall(r"^### `(.+)`$", text, re.M)]
+    twice = {head for head, count in collections.Counter(heads).items() if count > 1}
+    assert twice <= set(cli.commands) | set(FILES), "add in parentheses which is meant"
 
 
 def test_every_verb_has_its_row() -> None:
@@ -64,13 +110,29 @@ def test_every_verb_has_its_row() -> None:
 
 def test_a_verb_that_no_backend_takes_says_so() -> None:
     taken = {verb for backend in BACKENDS.values() for verb in backend.verbs}
-    for verb, paragraph in sections("zoefs-tree.5.md")["Verbs"].items():
+    for verb, paragraph in sections(PAGES["zoefs-ctl.7.md"])["Verbs"].items():
         assert ("No backend of this version can" in paragraph) == (verb not in taken), verb
+
+
+def test_a_reason_that_nothing_gives_says_so() -> None:
+    given = {
+        node.attr
+        for path, tree in SOURCES.items()
+        if "supervisor" in path.parts[-3:]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Reason"
+    }
+    assert "CONFIG" in given
+    for word, paragraph in sections(PAGES["zoefs-status.7.md"])["Reasons"].items():
+        assert ("Not given in this version" in paragraph) == (Reason(word).name not in given), word
+
+
+# -- the command line -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", cli.commands)
 def test_every_option_stands_in_the_paragraph_of_its_command(name: str) -> None:
-    page = sections("zoefs.1.md")
+    page = sections(PAGES["zoefs.1.md"])
     paragraph = page["Commands"][name]
     shared = set(page["Options"])
     for option in cli.commands[name].params:
@@ -81,7 +143,147 @@ def test_every_option_stands_in_the_paragraph_of_its_command(name: str) -> None:
     assert set(re.findall(r"`(--[a-z-]+)", paragraph)) <= known
 
 
-def test_errors_are_names_of_errors() -> None:
-    names = set(sections("zoefs-tree.5.md")["Errors"])
+def test_every_variable_has_its_paragraph() -> None:
+    read = {text for text in TEXTS if re.fullmatch(r"_?ZOEFS(_[A-Z]+)+|XDG_[A-Z_]+", text)}
+    assert {"ZOEFS_HOME", "ZOEFS_AGENT"} <= read
+    assert set(sections(PAGES["zoefs.1.md"])["Environment"]) == read
+
+
+# -- what the files say -----------------------------------------------------------------------------------------------
+
+
+def _rows(page: str, title: str) -> list[str]:
+    (part,) = [part for part in re.split(r"^## ", PAGES[page], flags=re.M) if part.startswith(f"{title}\n")]
+    return ROW.findall(MADE.sub("", part))
+
+
+def _keys(function: object) -> set[str]:
+    """The keys of the lines that a function of `readers` prints: first in a pair, as it stands there."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))  # type: ignore[arg-type]
+    pairs = (node for node in ast.walk(tree) if isinstance(node, ast.Tuple) and len(node.elts) == 2)
+    return {pair.elts[0].value for pair in pairs if isinstance(pair.elts[0], ast.Constant)}  # type: ignore[misc]
+
+
+def test_every_line_of_stat_has_its_row() -> None:
+    rows = _rows("zoefs-tree.5.md", "Lines of `stat`")
+    assert set(rows) == _keys(readers.stat_text)
+    assert len(rows) == len(set(rows))
+
+
+def test_every_line_of_a_receipt_has_its_row() -> None:
+    assert set(_rows("zoefs-prompts.7.md", "Lines of a receipt")) == _keys(readers.receipt_head)
+
+
+def test_every_column_of_list_is_named() -> None:
+    columns = readers.LIST_HEADER.split()
+    paragraph = " ".join(sections(PAGES["zoefs-tree.5.md"])["Files of MOUNT"]["list"].split())
+    assert ", ".join(columns) in paragraph
+    assert set(columns) - {"name", "cwd"} <= set(_rows("zoefs-tree.5.md", "Lines of `stat`"))
+
+
+def _paths(there: AgentHome | Home) -> set[str]:
+    """The files that a class of `contract/home` has a name for, from its directory."""
+    named = [getattr(there, name) for name in dir(type(there)) if isinstance(getattr(type(there), name), property)]
+    return {str(path.relative_to(there.path)) for path in named if isinstance(path, Path)}
+
+
+def test_every_file_of_home_has_its_row() -> None:
+    agent = _paths(AgentHome(AgentName("a"), Path("/h/agents/a"))) - {"orders"}
+    assert set(_rows("zoefs-home.5.md", "Files of an agent")) == agent | {"raw", "err", "exit"}
+    home = Home(Path("/h"))
+    shown = {str(path.relative_to(home.path)) for path in home.shared}
+    errs = {"log/supervisor.err", "log/zoefs.err"}
+    assert set(_rows("zoefs-home.5.md", "Files of HOME")) == _paths(home) | shown | errs
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def _raised() -> set[str]:
+    """The names of errors in what is raised, and in what makes a refusal."""
+    found = set()
+    for tree in SOURCES.values():
+        for node in ast.walk(tree):
+            makes = isinstance(node, ast.Raise) or (
+                isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("refused", "spoil")
+            )
+            number = isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "number"
+            if makes or number:
+                inner = (x for x in ast.walk(node) if isinstance(x, ast.Attribute) and isinstance(x.value, ast.Name))
+                found |= {x.attr for x in inner if x.value.id == "errno" and x.attr.startswith("E")}  # type: ignore[attr-defined]
+    return found
+
+
+def test_every_error_that_is_raised_has_its_paragraph() -> None:
+    names = set(sections(PAGES["zoefs-errors.7.md"])["Errors"])
     assert names <= set(errno.errorcode.values()) | {"EOPNOTSUPP"}
-    assert {"EHOSTDOWN", "EBUSY", "EINVAL", "EAGAIN", "EDQUOT", "EFBIG", "EACCES", "ESTALE"} <= names
+    assert {"EHOSTDOWN", "EBUSY", "EINVAL", "EAGAIN", "EDQUOT", "EFBIG", "EACCES", "ESTALE"} <= _raised()
+    assert names == _raised() | KERNEL
+
+
+def test_errors_are_told_as_a_shell_tells_them() -> None:
+    for name, paragraph in sections(PAGES["zoefs-errors.7.md"])["Errors"].items():
+        shown = re.match(r"\s*\(([^)]+)\)", paragraph)
+        assert shown is not None
+        assert shown[1] == os.strerror(getattr(errno, name)), name
+
+
+# -- the pages among themselves ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_made_parts_are_as_the_tables_say(page: str) -> None:
+    assert PAGES[page] == renewed(PAGES[page]), f"{reference(page)} is not up to date; run: {RENEW}"
+
+
+def test_every_made_part_is_on_a_page() -> None:
+    used = [name for text in PAGES.values() for name, _ in MADE.findall(text)]
+    assert set(used) == set(PARTS) | {"links"}
+    assert max(collections.Counter(name for name in used if name != "links").values()) == 1
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_has_its_name_and_its_sections(page: str) -> None:
+    text = PAGES[page]
+    assert text.startswith(f"# {reference(page)}: ")
+    titles = re.findall(r"^## (.+)$", text, re.M)
+    assert "Description" in titles[:2]
+    assert titles[-1] == ("Index" if page == "zoefs.7.md" else "See also")
+    assert MADE.findall(text)[-1][0] == "links"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_that_is_named_is_there(page: str) -> None:
+    text = PAGES[page]
+    assert {file_of(name) for name in NAMED.findall(text)} <= set(PAGES)
+    prose = re.sub(r"^( {4}|#|\[)[^\n]*$|^```.*?^```", "", text, flags=re.M | re.S)
+    assert re.findall(r"(?<!\[)\bzoefs(?:-[a-z]+)?\([0-9]\)", prose) == [], "write it as [zoefs-tree(5)]"
+
+
+def test_the_entrance_leads_to_every_page() -> None:
+    (table,) = [part for part in PAGES["zoefs.7.md"].split("\n## ") if part.startswith("Where to read what")]
+    assert sorted(NAMED.findall(table)) == sorted(reference(page) for page in PAGES if page != "zoefs.7.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_prose_is_no_wider_than_the_house_is(page: str) -> None:
+    prose = re.sub(r"^(\||    )[^\n]*$|^```.*?^```", "", MADE.sub("", PAGES[page]), flags=re.M | re.S)
+    assert [line for line in prose.splitlines() if len(line) > 120] == []
+
+
+def test_every_test_that_the_guarantees_name_is_there() -> None:
+    named = set(re.findall(r"`(tests/[^`]+)`", PAGES["zoefs-guarantees.7.md"]))
+    assert len(named) > 20
+    assert [name for name in sorted(named) if not (ROOT_DIR / name).is_file()] == []
+
+
+def test_every_guarantee_says_what_it_means_and_how_it_is_tested() -> None:
+    found = sections(PAGES["zoefs-guarantees.7.md"])["Guarantees"]
+    assert len(found) == 9
+    for word, paragraph in found.items():
+        for part in ("**Means.**", "**Does not mean.**", "**Tested.**", "```sh"):
+            assert part in paragraph, f"{word}: {part}"
+
+
+def test_the_readme_leads_to_the_entrance() -> None:
+    assert "(docs/man/zoefs.7.md)" in (ROOT_DIR / "README.md").read_text()
