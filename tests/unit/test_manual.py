@@ -16,23 +16,50 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import click
 import pytest
 
 import supervisor
 import zoefs
+from supervisor.agent import HANDSHAKE_SECONDS
+from supervisor.backends.claude import _PERMISSION as CLAUDE_WORDS
+from supervisor.backends.codex import _PERMISSION as CODEX_WORDS
+from supervisor.desk import INTERRUPT_ANSWER
+from supervisor.endings import EOF_GRACE, TERM_GRACE
+from supervisor.environment import ENV_FILE_MAX, PASSED
+from supervisor.hearing import TEXT_MAX
+from supervisor.hub import STARTS_AT_ONCE
+from supervisor.steering import COMPACT_SECONDS
+from supervisor.turns import KEPT_ORDERS
 from tests.manual import MAN, NAMED, PARTS, RENEW, file_of, pages, renewed, sections
 from zoefs.cli.main import cli
 from zoefs.cli.manual import HEAD, MADE, ROW, reference
 from zoefs.contract.backends import BACKENDS
 from zoefs.contract.events import Kind
-from zoefs.contract.home import AgentHome, Home
-from zoefs.contract.spec import KEYS
+from zoefs.contract.home import HEARTBEAT_STALE, AgentHome, Home
+from zoefs.contract.spec import KEYS, Restart
 from zoefs.contract.verbs import VERBS
-from zoefs.contract.words import AgentName, Exit, Fate, Reason, Status, Verb
+from zoefs.contract.words import (
+    CTL_MAX,
+    PROMPT_MAX,
+    QUEUE_BYTES_MAX,
+    QUEUE_MAX,
+    RECEIPTS_SHOWN,
+    SINGLE_WRITE_MAX,
+    WAIT_SECONDS,
+    AgentName,
+    Exit,
+    Fate,
+    Reason,
+    Status,
+    Verb,
+)
+from zoefs.disk.journal import Sizes
 from zoefs.mount import readers
 from zoefs.mount.metrics import FAMILIES
 from zoefs.mount.tree import FILES, LIST, ROOT
+from zoefs.mount.writing import SPEC_MAX
 
 ROOT_DIR = MAN.parents[1]
 PAGES = pages()
@@ -194,6 +221,43 @@ def test_every_file_of_home_has_its_row() -> None:
     shown = {str(path.relative_to(home.path)) for path in home.shared}
     errs = {"log/supervisor.err", "log/zoefs.err"}
     assert set(_rows("zoefs-home.5.md", "Files of HOME")) == _paths(home) | shown | errs
+
+
+_RESTART = {key: value for key, value in attrs.asdict(Restart()).items() if key != "when"}
+NUMBERS = [
+    ("zoefs-tree.5.md", "wait", f"nothing after {WAIT_SECONDS:g} s"),
+    ("zoefs-tree.5.md", "health", f"older than {HEARTBEAT_STALE:g} s"),
+    ("zoefs-tree.5.md", "ctl", f"at most {CTL_MAX >> 10} KiB"),
+    ("zoefs-tree.5.md", "in", f"from 1 byte to {PROMPT_MAX >> 20} MiB"),
+    ("zoefs-tree.5.md", "inbox", f"The newest {RECEIPTS_SHOWN:,} ended ones"),
+    ("zoefs-tree.5.md", "events", f"beyond {Sizes().rotate >> 20} MiB"),
+    ("zoefs-status.7.md", "running", f"{QUEUE_MAX:,} prompts or {QUEUE_BYTES_MAX >> 20} MiB"),
+    ("zoefs-status.7.md", "starting", f"nothing for {HANDSHAKE_SECONDS:g} s"),
+    ("zoefs-prompts.7.md", "", f"a single write below {SINGLE_WRITE_MAX:,} bytes"),
+    ("zoefs-ctl.7.md", "stop", f"The grace is {EOF_GRACE:g} s after the end of its input"),
+    ("zoefs-ctl.7.md", "stop", f"and {TERM_GRACE:g} s after SIGTERM"),
+    ("zoefs-ctl.7.md", "interrupt", f"within {INTERRUPT_ANSWER:g} s"),
+    ("zoefs-ctl.7.md", "compact", f"within {COMPACT_SECONDS / 60:g} minutes"),
+    ("zoefs-events.5.md", "text", f"{TEXT_MAX:,} characters"),
+    (
+        "zoefs-errors.7.md",
+        "EFBIG",
+        f"{PROMPT_MAX >> 20} MiB (a prompt, a draft, `out`), above {SPEC_MAX >> 20} MiB (`spec`)",
+    ),
+    ("zoefs-recipes.7.md", "many-agents", f"lets {('one', 'two', 'three', 'four')[STARTS_AT_ONCE - 1]} of them start"),
+    ("zoefs-home.5.md", "", f"newest {KEPT_ORDERS:,} stay"),
+    ("zoefs-spec.5.md", "env_file", f"at most {ENV_FILE_MAX >> 10} KiB"),
+    ("zoefs-spec.5.md", "env", ", ".join(PASSED)),
+    *(("zoefs-spec.5.md", "restart", f"`{name} = {value:g}`") for name, value in _RESTART.items()),
+    *(("zoefs-spec.5.md", "permission", f"`{word}`") for word in CLAUDE_WORDS.values()),
+    *(("zoefs-spec.5.md", "permission", f"`{word}`") for word in CODEX_WORDS.values()),
+]
+
+
+@pytest.mark.parametrize(("page", "word", "said"), NUMBERS)
+def test_numbers_and_words_are_those_of_the_code(page: str, word: str, said: str) -> None:
+    words = [text for table in sections(PAGES[page]).values() for name, text in table.items() if name == word]
+    assert any(said in " ".join(text.split()) for text in words or [PAGES[page]])
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------
