@@ -44,12 +44,13 @@ def test_every_word_is_found_by_its_name() -> None:
         ("arriving", "zoefs-tree(5), Lines of `stat`:\n| `arriving` "),
         ("fold.json", "zoefs-home(5), Files of an agent:\n| `fold.json` "),
         ("workspace-write", "zoefs-spec(5), permission: "),
+        ("system prompt", "zoefs-spec(5), prompt: Text appended to the CLI's system prompt"),
         ("zoefs-sshfs", "# zoefs-sshfs(7): "),
         ("zoefs-sshfs(7)", "# zoefs-sshfs(7): "),
     ],
 )
 def test_words_and_pages(word: str, said: str) -> None:
-    done = run(word)
+    done = run(*word.split())
     assert said in done.output
     assert done.exit_code == 0
     assert "<!--" not in done.output

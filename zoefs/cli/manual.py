@@ -75,10 +75,10 @@ def named(word: str, manual: Mapping[str, str]) -> str:
 
 
 @click.command()
-@click.argument("word", default=ENTRANCE)
-def help(word: str) -> None:
+@click.argument("words", nargs=-1, metavar="[WORD]")
+def help(words: tuple[str, ...]) -> None:
     """Show what the manual says of WORD: a file, status, verb, key, event, error, option; or a page of it."""
-    manual = pages()
+    manual, word = pages(), " ".join(words) or ENTRANCE
     if page := named(word, manual):
         show = click.echo_via_pager if sys.stdout.isatty() else functools.partial(click.echo, nl=False)
         show(as_text(manual[page]))
