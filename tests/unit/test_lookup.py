@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from tests.manual import MAN
 from zoefs.cli.main import cli
-from zoefs.cli.manual import HEAD, LINES_SHOWN, PAGES, pages
+from zoefs.cli.manual import HEAD, PAGES, SHOWN, pages
 from zoefs.contract.words import Exit
 
 WORDS = sorted({word for text in pages().values() for word, _ in HEAD.findall(text)})
@@ -43,8 +43,8 @@ def test_every_word_is_found_by_its_name() -> None:
         ("failed", "zoefs-prompts(7), Fates: failed (fate)\nFinal: "),
         ("arriving", "zoefs-tree(5), Lines of `stat`:\n| `arriving` "),
         ("fold.json", "zoefs-home(5), Files of an agent:\n| `fold.json` "),
-        ("workspace-write", "zoefs-spec(5), permission: "),
-        ("system prompt", "zoefs-spec(5), prompt: Text appended to the CLI's system prompt"),
+        ("workspace-write", "zoefs-spec(5), permission:\n"),
+        ("system prompt", "zoefs-spec(5), prompt:\nText appended to the CLI's system prompt"),
         ("zoefs-sshfs", "# zoefs-sshfs(7): "),
         ("zoefs-sshfs(7)", "# zoefs-sshfs(7): "),
     ],
@@ -61,10 +61,10 @@ def test_without_a_word_it_is_the_entrance() -> None:
     assert run().output.startswith("# zoefs(7): ")
 
 
-def test_a_word_in_many_lines_is_cut_short() -> None:
-    told = run("the").output.splitlines()
-    assert len(told) == LINES_SHOWN + 1
-    assert re.fullmatch(r"and \d+ lines more", told[-1])
+def test_a_word_in_many_places_is_cut_short() -> None:
+    told = run("bytes").output.split("\n\n")
+    assert len(told) == SHOWN + 1
+    assert re.fullmatch(r"and \d+ places more\n", told[-1])
 
 
 def test_a_word_that_is_nowhere() -> None:

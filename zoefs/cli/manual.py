@@ -1,7 +1,7 @@
 """`help`: what the manual says of a word, looked up in the pages that are installed with the program.
 
-A paragraph is a heading "### `word`" and the text below it; a row is a line of a table that begins with "| `word`". A
-word that has neither is looked for in every line.
+A paragraph is a heading "### `word`" and the text below it; a row is a line of a table that begins with "| `word`". Of
+a word that has no paragraph, those are shown that have it in their name; else every place where it stands.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ ENTRANCE = "zoefs(7)"
 HEAD = re.compile(r"^### `([^`(]+?)(?: \(([a-z]+)\))?`$", re.M)
 ROW = re.compile(r"^\| `([^`]+)` +\|", re.M)
 MADE = re.compile(r"^<!-- made: ([a-z-]+) -->\n(.*?)^<!-- end -->$", re.M | re.S)
-_PLACE = re.compile(r"^(?:## (.+)|### `(.+)`)$")
-LINES_SHOWN = 40
+SHOWN = 12
+"""How many places are shown of a word that has no paragraph."""
 
 
 def reference(file: str) -> str:
@@ -43,30 +43,49 @@ def as_text(part: str) -> str:
     return re.sub(r"\[(zoefs(?:-[a-z]+)?\([0-9]\))\]", r"\1", part).strip("\n") + "\n"
 
 
-def paragraphs(word: str, manual: Mapping[str, str]) -> Iterator[str]:
-    """Every paragraph that has this word, and every row; case does not matter."""
+def paragraphs(word: str, manual: Mapping[str, str], whole: bool = True) -> Iterator[str]:
+    """Every paragraph that goes by this word, or, without `whole`, that has it in its name; case does not matter."""
     wanted = word.lower()
     for page, text in manual.items():
-        for section in re.split(r"^## ", text, flags=re.M)[1:]:
-            title, _, rest = section.partition("\n")
+        for title, rest in _sections(text):
             pieces = HEAD.split(rest)
             for found, meant, part in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
-                if found.lower() == wanted:
+                name = found.lower()
+                if name == wanted or (not whole and f" {wanted} " in f" {name.replace('-', ' ')} "):
                     yield f"{page}, {title}: {found}{f' ({meant})' if meant else ''}\n{as_text(part)}"
-            for line in MADE.sub("", rest).splitlines():
-                if (row := ROW.match(line)) and row[1].lower() == wanted:
-                    yield f"{page}, {title}:\n{as_text(line)}"
 
 
-def lines(word: str, manual: Mapping[str, str]) -> Iterator[str]:
-    """Every line that holds this word, with its page and the heading that it stands below."""
+def passages(word: str, manual: Mapping[str, str]) -> Iterator[str]:
+    """Every row that begins with this word; then every piece of text, and row, that holds it. Its place is told."""
+    wanted, rest = word.lower(), []
     for page, text in manual.items():
-        place = ""
-        for line in text.splitlines():
-            if heading := _PLACE.match(line):
-                place = heading[1] or heading[2]
-            if word.lower() in line.lower() and place != "Index" and not line.startswith(("<!--", "[zoefs")):
-                yield f"{page}, {place}: {as_text(line).strip()}\n"
+        for title, section in _sections(text):
+            if title == "Index":
+                continue
+            for place, piece in _pieces(title, MADE.sub("", section)):
+                shown = f"{page}, {place}:\n{as_text(piece)}"
+                if (row := ROW.match(piece)) and row[1].lower() == wanted:
+                    yield shown
+                elif wanted in " ".join(piece.lower().split()):
+                    rest.append(shown)
+    yield from rest
+
+
+def _sections(text: str) -> Iterator[tuple[str, str]]:
+    for section in re.split(r"^## ", text, flags=re.M)[1:]:
+        title, _, rest = section.partition("\n")
+        yield title, rest
+
+
+def _pieces(title: str, section: str) -> Iterator[tuple[str, str]]:
+    """The rows, and the pieces between empty lines, each with the heading that it stands below."""
+    place = title
+    for piece in section.split("\n\n"):
+        head, _, rest = piece.lstrip("\n").partition("\n")
+        if heading := HEAD.match(head):
+            place, piece = heading[1], rest
+        rows = piece.splitlines() if piece.lstrip().startswith("|") else [piece]
+        yield from ((place, row) for row in rows if row.strip())
 
 
 def named(word: str, manual: Mapping[str, str]) -> str:
@@ -83,13 +102,11 @@ def help(words: tuple[str, ...]) -> None:
         show = click.echo_via_pager if sys.stdout.isatty() else functools.partial(click.echo, nl=False)
         show(as_text(manual[page]))
         return
-    found = list(paragraphs(word, manual))
-    if found:
-        click.echo("\n".join(found), nl=False)
-        return
-    told = list(lines(word, manual))
+    found = list(paragraphs(word, manual)) or list(paragraphs(word, manual, whole=False))
+    told = found or list(passages(word, manual))
     if not told:
         raise Failure(Exit.NOT_FOUND, f"the manual says nothing of {word[:80]!r}; zoefs help shows where it begins")
-    click.echo("".join(told[:LINES_SHOWN]), nl=False)
-    if len(told) > LINES_SHOWN:
-        click.echo(f"and {len(told) - LINES_SHOWN} lines more")
+    shown = told if found else told[:SHOWN]
+    click.echo("\n".join(shown), nl=False)
+    if len(told) > len(shown):
+        click.echo(f"\nand {len(told) - len(shown)} places more")
