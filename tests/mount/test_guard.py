@@ -356,30 +356,51 @@ def test_the_command_line_inside_an_agent_counts_as_the_agent(shared: Tree) -> N
 
 # -- who is an agent --------------------------------------------------------------------------------------------------
 
-TRY = "put(agents / '{peer}/ctl', b'stop')"
+TRIED = {
+    "answer an ask": ("put(agents / '{peer}/ctl', b'allow a1')", "EACCES"),
+    "give a verb": ("put(agents / '{peer}/ctl', b'stop')", "EACCES"),
+    "change a spec": ("put(agents / '{peer}/spec', b'')", "EACCES"),
+    "change its own spec": ("put(me / 'spec', b'')", "EACCES"),
+    "write policy": ("put(agents.parent / 'workflows/policy.toml', b'x')", "EACCES"),
+    "answer for a person": ("put(agents.parent / 'asks/a/answer', b'y')", "EACCES"),
+    "replace a peer's answer": ("put(agents / '{peer}/out', b'x')", "EACCES"),
+    "prompt a peer": ("put(agents / '{peer}/in', b'from inside')", "ok"),
+    "write its own out": ("put(me / 'out', b'mine')", "ok"),
+    "give a task": ("put(agents.parent / 'tasks/new/from-{peer}', b'x')", "ok"),
+    "keep a note": ("put(agents.parent / 'context/from-{peer}', b'x')", "ok"),
+}
 LEAVING = {
-    "child": "{words}",
-    "setsid": "setsid -w {words}",
-    "env -i": "env -i {words}",
-    "setsid, env -i": "setsid -w env -i {words}",
-    "double fork": "( ( {words} > {note}.t; mv {note}.t {note} ) & ); until [ -e {note} ]; do sleep 0.05; done; "
-    "cat {note}",
-    "all three": "( setsid sh -c 'sleep 0.3; exec env -i sh {file}' & ); until [ -e {note} ]; do sleep 0.05; done; "
-    "cat {note}",
+    "child": "sh {file}",
+    "setsid": "setsid -w sh {file}",
+    "env -i": "env -i sh {file}",
+    "setsid, env -i": "setsid -w env -i sh {file}",
+    "double fork": "( ( sh {file} ) & )",
+    "all three": "( setsid sh -c 'sleep 0.3; exec env -i sh {file}' & )",
 }
 
 
 @pytest.mark.parametrize("way", LEAVING)
 def test_who_leaves_is_still_an_agent(shared: Tree, base: Path, way: str) -> None:
-    """While the supervisor lives, also who left by all three: what it inherits from the dead is no person's."""
+    """While the supervisor lives, also who left by all three: what it inherits from the dead is no person's. Nobody
+    knows then which agent it is, so it has no `out` of its own, and every peer may be wider."""
     agent, peer = shell_agent(shared), fresh(shared)
-    words = script(shared, agent, TRY.format(peer=peer.name))
+    known = way != "all three"
+    unknown = {"prompt a peer": "EACCES", "write its own out": "EACCES"}
+    expected = {what: result if known else unknown.get(what, result) for what, (_, result) in TRIED.items()}
+    (shared.home / "asks/a").mkdir(exist_ok=True)
+    words = script(shared, agent, *(statement.format(peer=peer.name) for statement, _ in TRIED.values()))
     note, file = base / f"note-{agent.name}", base / f"file-{agent.name}"
     file.write_text(f"{words} > {note}.t; mv {note}.t {note}\n")
-    assert run(shared, agent, LEAVING[way].format(words=words, note=note, file=file)) == "EACCES"
-    known = "an agent that nobody knows" if way == "all three" else f"agent {agent.name}"
-    assert error(peer).startswith(f"{known} may not write {peer.name}/ctl")
-    assert shared.status(peer.name) == "await"
+    answer = run(shared, agent, f"{LEAVING[way].format(file=file)}; until [ -e {note} ]; do sleep 0.05; done")
+    assert answer == ("mine" if known else "")
+    assert dict(zip(TRIED, note.read_text().split(), strict=True)) == expected
+    who = f"agent {agent.name}" if known else "an agent that nobody knows"
+    refusals = [event.data["text"] for event in log(shared) if event.data["agent"] == peer.name]
+    assert f"{who} may not write {peer.name}/ctl" in refusals[0]
+    assert not (shared.home / "workflows/policy.toml").exists()
+    assert not (shared.home / "asks/a/answer").exists()
+    assert len(ids(peer)) == known
+    shared.settle(peer.name)
 
 
 def test_a_shell_is_no_agent_nor_is_one_of_another_home(shared: Tree) -> None:
