@@ -137,7 +137,7 @@ def index() -> str:
     words: dict[str, dict[str, None]] = {}
     for page, text in pages().items():
         own = MADE.sub("", text)
-        for word, meant in [*HEAD.findall(own), *((word, "") for word in ROW.findall(own))]:
+        for word, meant in [*HEAD.findall(own), *((word, "") for word in ROW.findall(own) if " " not in word)]:
             words.setdefault(word, {})[f"[{reference(page)}]{f' ({meant})' if meant else ''}"] = None
     letters: dict[str, list[str]] = {}
     for word in sorted(words, key=lambda word: (word.lstrip("-_./").lower(), word)):

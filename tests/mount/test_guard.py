@@ -6,8 +6,10 @@ import errno
 import itertools
 import os
 import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +29,14 @@ from pathlib import Path
 from tests.mount.clients import put
 agents = Path(os.environ.get("ZOEFS_MOUNT", sys.argv[1])) / "agents"
 me = agents / os.environ.get("ZOEFS_AGENT", sys.argv[2])
-try:
-    exec(sys.argv[3])
-    print("ok")
-except OSError as failure:
-    print(errno.errorcode[failure.errno])
+for statement in sys.argv[3:]:
+    try:
+        exec(statement)
+        print("ok")
+    except OSError as failure:
+        print(errno.errorcode[failure.errno])
 """
-"""Carries out one Python statement and says what came of it."""
+"""Carries out Python statements and says what came of each."""
 
 
 def shell_agent(tree: Tree, **more: object) -> Path:
@@ -41,11 +44,11 @@ def shell_agent(tree: Tree, **more: object) -> Path:
     return fresh(tree, exec_spec("sh", **more))
 
 
-def script(tree: Tree, agent: Path, statement: str) -> str:
-    """The shell words that carry out a Python statement in which `agents` and `me` are directories."""
+def script(tree: Tree, agent: Path, *statements: str) -> str:
+    """The shell words that carry out Python statements in which `agents` and `me` are directories."""
     root = str(Path(__file__).parents[2])
     words = [sys.executable, "-c", f"import sys; sys.path.insert(0, {root!r})\n{DO}"]
-    return shlex.join([*words, str(tree.mount), agent.name, statement])
+    return shlex.join([*words, str(tree.mount), agent.name, *statements])
 
 
 def run(tree: Tree, agent: Path, text: str) -> str:
@@ -61,6 +64,11 @@ def run(tree: Tree, agent: Path, text: str) -> str:
 def inside(tree: Tree, agent: Path, statement: str) -> str:
     """What came of a statement carried out inside the agent: `ok` or an errno's name."""
     return run(tree, agent, script(tree, agent, statement))
+
+
+def each_inside(tree: Tree, agent: Path, *statements: str) -> list[str]:
+    """What came of each of these statements."""
+    return run(tree, agent, script(tree, agent, *statements)).split()
 
 
 def log(tree: Tree) -> list[Any]:
@@ -157,6 +165,123 @@ def test_a_wider_peer_takes_no_prompt_unless_the_spec_says_so(shared: Tree) -> N
     assert inside(shared, bold, f"put(agents / '{wide.name}/ctl', b'start')") == "EACCES"
 
 
+# -- the directories of HOME ------------------------------------------------------------------------------------------
+
+CHANGES = {
+    "write": "put(at / 'f', b'x')",
+    "make": "put(at / 'made', b'x')",
+    "open for reading and writing": "os.close(os.open(at / 'f', os.O_RDWR))",
+    "append": "os.close(os.open(at / 'f', os.O_WRONLY | os.O_APPEND))",
+    "truncate": "os.truncate(at / 'f', 0)",
+    "cut at a read": "os.close(os.open(at / 'f', os.O_RDONLY | os.O_TRUNC))",
+    "chmod": "os.chmod(at / 'f', 0o640)",
+    "times": "os.utime(at / 'f', (1, 1))",
+    "mkdir": "os.mkdir(at / 'dir')",
+    "rmdir": "os.rmdir(at / 'empty')",
+    "unlink": "os.unlink(at / 'f')",
+    "rename": "os.rename(at / 'f', at / 'g')",
+    "symlink": "os.symlink('f', at / 's')",
+    "link": "os.link(at / 'f', at / 'l')",
+    "fifo": "os.mkfifo(at / 'fifo')",
+}
+
+
+Lay = Callable[[str], Path]
+
+
+@pytest.fixture
+def lay(shared: Tree) -> Iterator[Lay]:
+    """Makes a directory of a test's own at a place of HOME, with a file `f` and a directory `empty`."""
+    made: list[Path] = []
+
+    def make(place: str) -> Path:
+        at = shared.home / place / f"g{next(_turns)}"
+        (at / "empty").mkdir(parents=True)
+        (at / "f").write_bytes(b"as it was")
+        made.append(at)
+        return at
+
+    yield make
+    for at in made:
+        shutil.rmtree(at)
+
+
+def at(tree: Tree, place: Path) -> str:
+    """The statement that calls this directory `at`, as MOUNT shows it."""
+    return f"at = agents.parent / '{place.relative_to(tree.home)}'"
+
+
+def shape(of: Path) -> object:
+    found = {path.name: (path.lstat().st_mode, path.lstat().st_size, path.lstat().st_mtime_ns) for path in of.iterdir()}
+    return found, (of / "f").read_bytes()
+
+
+@pytest.mark.parametrize("place", ["tasks", "tasks/4711", "asks", "workflows", "roles", "channels", "bonfire"])
+def test_homes_directories_are_not_an_agents_to_write(shared: Tree, lay: Lay, place: str) -> None:
+    agent, mine = shell_agent(shared, spawn=True), lay(place)
+    before = shape(mine)
+    reads = "(at / 'f').read_bytes(), os.listdir(at), os.stat(at / 'f')"
+    results = each_inside(shared, agent, at(shared, mine), *CHANGES.values(), reads)
+    assert dict(zip(CHANGES, results[1:], strict=False)) == dict.fromkeys(CHANGES, "EACCES")
+    assert results[-1] == "ok"
+    assert shape(mine) == before
+    told = f"agent {agent.name} may not write {mine.relative_to(shared.home)}/fifo"
+    assert told in error(agent)
+    noted = log(shared)[-1].data
+    assert (noted["by"], noted["errno"]) == (agent.name, "EACCES")
+    assert told in noted["text"]
+
+
+@pytest.mark.parametrize("place", ["tasks/new", "context", "context/deep/er"])
+def test_these_of_homes_directories_are(shared: Tree, lay: Lay, place: str) -> None:
+    agent, mine = shell_agent(shared), {change: lay(place) for change in CHANGES}
+    before = {change: shape(where) for change, where in mine.items()}
+    steps = [f"{at(shared, where)}; {CHANGES[change]}" for change, where in mine.items()]
+    assert dict(zip(CHANGES, each_inside(shared, agent, *steps), strict=True)) == dict.fromkeys(CHANGES, "ok")
+    for change, where in mine.items():
+        if change in ("unlink", "rename"):
+            assert not (where / "f").exists()
+        else:
+            assert (shape(where) == before[change]) == change.startswith(("open", "append"))
+    assert error(agent) == ""
+
+
+@pytest.mark.parametrize(
+    ("act", "result"),
+    [
+        ("os.rename(held / 'f', free / 'taken')", "EACCES"),
+        ("os.rename(free / 'f', held / 'given')", "EACCES"),
+        ("os.link(held / 'f', free / 'alias')", "EACCES"),
+        ("os.symlink(held / 'f', free / 'way'); put(free / 'way', b'x')", "EACCES"),
+        ("os.rename(free / 'f', top / 'tasks/new/f')", "ok"),
+        ("os.link(free / 'f', top / 'tasks/new/l')", "ok"),
+        ("os.rename(top / 'tasks/new', top / 'tasks/old')", "EACCES"),
+        ("os.rmdir(top / 'context')", "EPERM"),
+        ("put(top / 'log/zoefs.jsonl', b'x')", "EROFS"),
+        ("os.symlink('/', top / 'hosts/h')", "EACCES"),
+    ],
+)
+def test_no_way_leads_from_what_it_may_write_to_what_it_may_not(shared: Tree, lay: Lay, act: str, result: str) -> None:
+    agent, free, held = shell_agent(shared), lay("context"), lay("workflows")
+    where = "; ".join(f"{n} = top / '{p.relative_to(shared.home)}'" for n, p in (("free", free), ("held", held)))
+    assert inside(shared, agent, f"top = agents.parent; {where}; {act}") == result
+    assert (held / "f").read_bytes() == b"as it was"
+    for name in ("f", "l"):
+        (shared.home / "tasks/new" / name).unlink(missing_ok=True)
+
+
+def test_a_file_that_a_person_moved_to_context_is_an_agents_to_write(shared: Tree, lay: Lay) -> None:
+    agent, held = shell_agent(shared), lay("workflows")
+    there = shared.mount / held.relative_to(shared.home) / "f"
+    name = f"moved{next(_turns)}"
+    assert there.read_bytes() == b"as it was"
+    there.rename(shared.mount / "context" / name)
+    assert inside(shared, agent, f"put(agents.parent / 'context/{name}', b'mine')") == "ok"
+    (shared.mount / "context" / name).rename(there)
+    assert inside(shared, agent, f"{at(shared, held)}; put(at / 'f', b'again')") == "EACCES"
+    assert there.read_bytes() == b"mine"
+
+
 # -- making agents ----------------------------------------------------------------------------------------------------
 
 
@@ -231,30 +356,51 @@ def test_the_command_line_inside_an_agent_counts_as_the_agent(shared: Tree) -> N
 
 # -- who is an agent --------------------------------------------------------------------------------------------------
 
-TRY = "put(agents / '{peer}/ctl', b'stop')"
+TRIED = {
+    "answer an ask": ("put(agents / '{peer}/ctl', b'allow a1')", "EACCES"),
+    "give a verb": ("put(agents / '{peer}/ctl', b'stop')", "EACCES"),
+    "change a spec": ("put(agents / '{peer}/spec', b'')", "EACCES"),
+    "change its own spec": ("put(me / 'spec', b'')", "EACCES"),
+    "write policy": ("put(agents.parent / 'workflows/policy.toml', b'x')", "EACCES"),
+    "answer for a person": ("put(agents.parent / 'asks/a/answer', b'y')", "EACCES"),
+    "replace a peer's answer": ("put(agents / '{peer}/out', b'x')", "EACCES"),
+    "prompt a peer": ("put(agents / '{peer}/in', b'from inside')", "ok"),
+    "write its own out": ("put(me / 'out', b'mine')", "ok"),
+    "give a task": ("put(agents.parent / 'tasks/new/from-{peer}', b'x')", "ok"),
+    "keep a note": ("put(agents.parent / 'context/from-{peer}', b'x')", "ok"),
+}
 LEAVING = {
-    "child": "{words}",
-    "setsid": "setsid -w {words}",
-    "env -i": "env -i {words}",
-    "setsid, env -i": "setsid -w env -i {words}",
-    "double fork": "( ( {words} > {note}.t; mv {note}.t {note} ) & ); until [ -e {note} ]; do sleep 0.05; done; "
-    "cat {note}",
-    "all three": "( setsid sh -c 'sleep 0.3; exec env -i sh {file}' & ); until [ -e {note} ]; do sleep 0.05; done; "
-    "cat {note}",
+    "child": "sh {file}",
+    "setsid": "setsid -w sh {file}",
+    "env -i": "env -i sh {file}",
+    "setsid, env -i": "setsid -w env -i sh {file}",
+    "double fork": "( ( sh {file} ) & )",
+    "all three": "( setsid sh -c 'sleep 0.3; exec env -i sh {file}' & )",
 }
 
 
 @pytest.mark.parametrize("way", LEAVING)
 def test_who_leaves_is_still_an_agent(shared: Tree, base: Path, way: str) -> None:
-    """While the supervisor lives, also who left by all three: what it inherits from the dead is no person's."""
+    """While the supervisor lives, also who left by all three: what it inherits from the dead is no person's. Nobody
+    knows then which agent it is, so it has no `out` of its own, and every peer may be wider."""
     agent, peer = shell_agent(shared), fresh(shared)
-    words = script(shared, agent, TRY.format(peer=peer.name))
+    known = way != "all three"
+    unknown = {"prompt a peer": "EACCES", "write its own out": "EACCES"}
+    expected = {what: result if known else unknown.get(what, result) for what, (_, result) in TRIED.items()}
+    (shared.home / "asks/a").mkdir(exist_ok=True)
+    words = script(shared, agent, *(statement.format(peer=peer.name) for statement, _ in TRIED.values()))
     note, file = base / f"note-{agent.name}", base / f"file-{agent.name}"
     file.write_text(f"{words} > {note}.t; mv {note}.t {note}\n")
-    assert run(shared, agent, LEAVING[way].format(words=words, note=note, file=file)) == "EACCES"
-    known = "an agent that nobody knows" if way == "all three" else f"agent {agent.name}"
-    assert error(peer).startswith(f"{known} may not write {peer.name}/ctl")
-    assert shared.status(peer.name) == "await"
+    answer = run(shared, agent, f"{LEAVING[way].format(file=file)}; until [ -e {note} ]; do sleep 0.05; done")
+    assert answer == ("mine" if known else "")
+    assert dict(zip(TRIED, note.read_text().split(), strict=True)) == expected
+    who = f"agent {agent.name}" if known else "an agent that nobody knows"
+    refusals = [event.data["text"] for event in log(shared) if event.data["agent"] == peer.name]
+    assert f"{who} may not write {peer.name}/ctl" in refusals[0]
+    assert not (shared.home / "workflows/policy.toml").exists()
+    assert not (shared.home / "asks/a/answer").exists()
+    assert len(ids(peer)) == known
+    shared.settle(peer.name)
 
 
 def test_a_shell_is_no_agent_nor_is_one_of_another_home(shared: Tree) -> None:

@@ -10,6 +10,7 @@ import pytest
 from zoefs.contract.guard import (
     CAPS,
     FREE,
+    PERMITTED,
     RULES,
     Opener,
     Target,
@@ -18,6 +19,7 @@ from zoefs.contract.guard import (
     exceeds,
     is_wider,
     may,
+    what_of,
     whose_is,
 )
 from zoefs.contract.spec import KEYS, Spec
@@ -146,3 +148,30 @@ def test_every_key_of_a_spec_is_judged_or_free() -> None:
     """A new key that could widen an agent cannot be forgotten here."""
     assert set(KEYS) | {"budget_usd", "launcher"} == set(CAPS) | FREE | {"permission"}
     assert not set(CAPS) & FREE
+
+
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [
+        ("tasks/new/one", What.TASKS_NEW),
+        ("tasks/new/.one/two", What.TASKS_NEW),
+        ("tasks/new", What.ELSEWHERE),
+        ("tasks/newer/one", What.ELSEWHERE),
+        ("tasks/1/task", What.ELSEWHERE),
+        ("tasks", What.ELSEWHERE),
+        ("context/notes", What.CONTEXT),
+        ("context/a/b", What.CONTEXT),
+        ("context", What.ELSEWHERE),
+        ("contexts/a", What.ELSEWHERE),
+        ("workflows/context/a", What.ELSEWHERE),
+        ("asks/1/answer", What.ELSEWHERE),
+        ("hosts/h", What.ELSEWHERE),
+    ],
+)
+def test_what_an_agent_may_write_of_homes_directories(path: str, what: What) -> None:
+    assert what_of(tuple(path.split("/"))) is what
+
+
+def test_a_refusal_names_the_place() -> None:
+    sentence = may(Opener("a1", "b"), What.ELSEWHERE, place="workflows/review.toml")
+    assert sentence == f"agent a1 may not write workflows/review.toml: {PERMITTED}"

@@ -105,8 +105,22 @@ class Target:
     started: bool = False
 
 
-def may(opener: Opener | None, what: What, target: Target | None = None) -> str:
-    """Why this may not be written, as a sentence; empty where it may. No `opener` is a person."""
+_SHOWN = {("tasks", "new"): What.TASKS_NEW, ("context",): What.CONTEXT}
+"""What is below these directories of HOME that MOUNT shows, the directories themselves not."""
+
+
+def what_of(path: tuple[str, ...]) -> What:
+    """What a file is that HOME's directories show; `path` are the names that lead to it from the top of HOME."""
+    return next(
+        (what for above, what in _SHOWN.items() if path[: len(above)] == above and path != above), What.ELSEWHERE
+    )
+
+
+def may(opener: Opener | None, what: What, target: Target | None = None, place: str = "") -> str:
+    """Why this may not be written, as a sentence; empty where it may. No `opener` is a person.
+
+    `place` is how the file is called in the sentence.
+    """
     if opener is None:
         return ""
     whose = whose_is(opener, target)
@@ -115,7 +129,7 @@ def may(opener: Opener | None, what: What, target: Target | None = None) -> str:
         return ""
     need = next((rule for rule in rules if rule.leave), None)
     acts = {What.MKDIR: "make an agent", What.RMDIR: f"retire {target.name if target else 'an agent'}"}
-    place = f"{target.name}/{what}" if target else what
+    place = place or (f"{target.name}/{what}" if target else what)
     sentence = f"{opener.who} may not {acts.get(what, f'write {place}')}"
     if need is None:
         return f"{sentence}: {PERMITTED}"

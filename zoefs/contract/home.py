@@ -310,9 +310,14 @@ class Home:
         return tuple(self.path / name for name in (*SHARED, "hosts"))
 
     @property
+    def new_tasks(self) -> Path:
+        """Where tasks are given."""
+        return self.path / "tasks" / "new"
+
+    @property
     def directories(self) -> tuple[Path, ...]:
         """What `init` makes, parents first."""
-        return (self.path, self.agents, self.retired, self.log, self.agent_logs, *self.shared)
+        return (self.path, self.agents, self.retired, self.log, self.agent_logs, *self.shared, self.new_tasks)
 
     def agent(self, name: AgentName) -> AgentHome:
         """The directory of one agent."""

@@ -51,11 +51,11 @@ class Guard:
         view = self._views.get(found.agent)
         return Opener() if view is None else Opener(view.name, view.born, view.spec)
 
-    def check(self, opener: Opener | None, what: What, view: View | None = None) -> None:
+    def check(self, opener: Opener | None, what: What, view: View | None = None, place: str = "") -> None:
         """Refuse what the agent may not write. Raises Refusal(EACCES), noted and readable in `error`."""
         if opener is None:
             return
-        sentence = may(opener, what, _target(view))
+        sentence = may(opener, what, _target(view), place)
         if sentence:
             raise self._refused(opener, view, sentence)
 

@@ -1,8 +1,8 @@
-"""The only importer of pyfuse3 beside the daemon's start: requests in, service calls, replies out.
+"""Requests in, service calls, replies out. An inode is an agent's, or one of HOME's directories shown through.
 
-Another FUSE transport could be put in this file's place. Rules (source: facts measured with pyfuse3 3.5.0):
-no exception but FUSEError may leave a handler; release commits before any checkpoint; a notification sent from here
-is `attr_only` or a poll wake-up, the two that cannot deadlock; one poll handle an open file, the newest.
+Another FUSE transport could be put in the place of this file and `replies`. Rules (source: measured with pyfuse3
+3.5.0): no exception but FUSEError may leave a handler; release commits before any checkpoint; a notification sent from
+here is `attr_only` or a poll wake-up, the two that cannot deadlock.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import errno
 import functools
 import logging
 import os
-import select
-import stat
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -20,18 +18,19 @@ import pyfuse3
 from pyfuse3 import EntryAttributes, FileHandleT, FileInfo, FUSEError, InodeT, RequestContext
 
 from zoefs.contract.refusal import Refusal
+from zoefs.mount import replies
 from zoefs.mount.handles import Handle
 from zoefs.mount.inodes import Attributes
-from zoefs.mount.passthrough import Change, Found, Listing, PassHandle
+from zoefs.mount.nodes import Found
+from zoefs.mount.passfiles import Listing, PassHandle
+from zoefs.mount.pollers import Pollers
+from zoefs.mount.replies import entry
 from zoefs.mount.service import Service
 from zoefs.mount.view import View
 
 log = logging.getLogger("zoefs.mount")
 P = ParamSpec("P")
 R = TypeVar("R")
-WAY_SECONDS = 0.05
-_READY = select.POLLIN | select.POLLRDNORM
-_WRITABLE = select.POLLOUT | select.POLLWRNORM
 
 
 def guarded(
@@ -75,70 +74,38 @@ class Operations(pyfuse3.Operations):
         super().__init__()
         self._service = service
         self._through = service.through
-        self._owns = service.through.owns
+        self._owns = service.through.nodes.owns
         self.asked, self.refused = service.metrics.operations, service.metrics.refusals
         self._handles: dict[int, Handle] = {}
         self._directories: dict[int, list[tuple[bytes, Callable[[], Attributes | Found]]]] = {}
         self._listings: dict[int, Listing] = {}
         self._next = 1
-        self._pollers: dict[int, pyfuse3.PollHandle] = {}
-        self._polled: dict[View, set[int]] = {}
-        self._uid, self._gid = os.getuid(), os.getgid()
+        self._pollers = Pollers(self._handles)
         service.changed = self._changed
 
     # -- attributes and names -----------------------------------------------------------------------------------
 
-    def _entry(self, told: Attributes | Found) -> EntryAttributes:
-        if isinstance(told, Found):
-            return self._found(told)
-        entry = EntryAttributes()
-        entry.st_ino = InodeT(told.inode)
-        entry.st_mode = told.mode
-        entry.st_size = told.size
-        entry.st_nlink = told.links
-        entry.st_uid, entry.st_gid = self._uid, self._gid
-        entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = told.mtime
-        entry.st_blocks = (told.size + 511) >> 9
-        entry.attr_timeout, entry.entry_timeout = told.attr_seconds, told.entry_seconds
-        return entry
-
-    def _found(self, found: Found) -> EntryAttributes:
-        """A file of HOME: as it is there, and to be asked for again each time, since HOME may change at any time.
-
-        A name is looked up anew at every use, and with it come its attributes; only those of a directory on the way
-        to a file are believed for as long as that way takes, which spares half of the requests.
-        """
-        entry, is_ = EntryAttributes(), found.stat
-        entry.st_ino = InodeT(found.number)
-        entry.st_mode, entry.st_nlink, entry.st_rdev = is_.st_mode, is_.st_nlink, is_.st_rdev
-        entry.st_uid, entry.st_gid = is_.st_uid, is_.st_gid
-        entry.st_size, entry.st_blocks, entry.st_blksize = is_.st_size, is_.st_blocks, is_.st_blksize
-        entry.st_atime_ns, entry.st_mtime_ns, entry.st_ctime_ns = is_.st_atime_ns, is_.st_mtime_ns, is_.st_ctime_ns
-        on_the_way = stat.S_ISDIR(is_.st_mode) and not found.entry_seconds
-        entry.attr_timeout, entry.entry_timeout = WAY_SECONDS if on_the_way else 0.0, found.entry_seconds
-        return entry
-
     def _told(self, told: Attributes | Found) -> EntryAttributes:
         if isinstance(told, Attributes):
             self._service.entries.looked_up(told.inode)
-        return self._entry(told)
+        return entry(told)
 
     @guarded
     async def lookup(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> EntryAttributes:
         if self._owns(parent_inode):
-            return self._found(await self._through.lookup(parent_inode, name))
+            return entry(await self._through.lookup(parent_inode, name))
         return self._told(self._service.lookup(parent_inode, os.fsdecode(name)))
 
     @guarded
     async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
         if self._owns(inode):
-            return self._found(await self._through.attributes(inode))
-        return self._entry(self._service.attributes(inode))
+            return entry(await self._through.attributes(inode))
+        return entry(self._service.attributes(inode))
 
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
         for inode, count in inode_list:
             if self._owns(inode):
-                self._through.forget(inode, count)
+                self._through.nodes.forget(inode, count)
             else:
                 self._service.entries.forget(inode, count)
 
@@ -154,12 +121,12 @@ class Operations(pyfuse3.Operations):
         if self._owns(inode):
             handle = self._handles.get(fh) if fh is not None else None
             opened = handle if isinstance(handle, PassHandle) else None
-            return self._found(await self._through.setattr(inode, _change(attr, fields), opened))
+            return entry(await self._through.setattr(inode, replies.change(attr, fields), opened, ctx.pid))
         if fields.update_size and fh is not None:
             self._handles[fh].truncate(attr.st_size)
         elif fields.update_size:
             await self._service.truncate(inode, attr.st_size, ctx.pid)
-        return self._entry(self._service.attributes(inode))
+        return entry(self._service.attributes(inode))
 
     @guarded
     async def readlink(self, inode: InodeT, ctx: RequestContext) -> bytes:
@@ -179,7 +146,7 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def open(self, inode: InodeT, flags: int, ctx: RequestContext) -> FileInfo:
         if self._owns(inode):
-            return self._opened(await self._through.open(inode, flags))
+            return self._opened(await self._through.open(inode, flags, ctx.pid))
         return self._opened(await self._service.open(inode, flags, ctx.pid))
 
     @guarded
@@ -187,8 +154,8 @@ class Operations(pyfuse3.Operations):
         self, parent_inode: InodeT, name: bytes, mode: int, flags: int, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
         if self._owns(parent_inode):
-            opened, found = await self._through.create(parent_inode, name, mode, flags)
-            return self._opened(opened), self._found(found)
+            opened, found = await self._through.create(parent_inode, name, mode, flags, ctx.pid)
+            return self._opened(opened), entry(found)
         handle, told = await self._service.create(parent_inode, os.fsdecode(name), flags, ctx.pid)
         return self._opened(handle), self._told(told)
 
@@ -216,8 +183,7 @@ class Operations(pyfuse3.Operations):
         handle = self._handles.pop(fh)
         if isinstance(handle, PassHandle):
             return await handle.close()
-        if fh in self._pollers:
-            self._forget_poller(fh, handle)
+        self._pollers.forget(fh, handle)
         self._service.released(handle)
 
     # -- waiting ------------------------------------------------------------------------------------------------
@@ -226,33 +192,12 @@ class Operations(pyfuse3.Operations):
     async def poll(
         self, inode: InodeT, fh: FileHandleT, poll_handle: pyfuse3.PollHandle | None, ctx: RequestContext
     ) -> int:
-        handle = self._handles[fh]
-        if handle.ready or (handle.view is not None and (handle.view.gone or handle.view.closing)):
-            return _READY | _WRITABLE
-        if poll_handle is not None and handle.view is not None:
-            self._pollers[fh] = poll_handle
-            self._polled.setdefault(handle.view, set()).add(fh)
-        return 0
-
-    def _forget_poller(self, fh: int, handle: Handle) -> None:
-        del self._pollers[fh]
-        if handle.view is not None and handle.view in self._polled:
-            self._polled[handle.view].discard(fh)
-            if not self._polled[handle.view]:
-                del self._polled[handle.view]
+        return self._pollers.poll(fh, poll_handle)
 
     def _changed(self, view: View, word: bool) -> None:
         if word:
             self._invalidate(self._service.status_inode(view))
-        for fh in list(self._polled.get(view, ())):
-            handle = self._handles[fh]
-            if handle.ready or view.gone or view.closing:
-                poller = self._pollers[fh]
-                self._forget_poller(fh, handle)
-                try:
-                    poller.notify()
-                except OSError as error:
-                    log.warning("a poller could not be woken: %s", error)
+        self._pollers.wake(view)
 
     def _invalidate(self, inode: int) -> None:
         try:
@@ -285,18 +230,19 @@ class Operations(pyfuse3.Operations):
                 told = make()
             except OSError:
                 continue
-            if not pyfuse3.readdir_reply(token, name, self._entry(told), n + 1):
+            if not pyfuse3.readdir_reply(token, name, entry(told), n + 1):
                 return
             if isinstance(told, Attributes):
                 self._service.entries.looked_up(told.inode)
 
     async def _read_listing(self, listing: Listing, start: int, token: pyfuse3.ReaddirToken) -> None:
+        nodes = self._through.nodes
         while entries := await listing.entries(start):
             for behind, name, found in entries:
-                number = self._through.number(listing.node.rule, found)
-                if not pyfuse3.readdir_reply(token, name, self._found(Found(number, found)), behind):
+                number = nodes.number(listing.node.rule, found)
+                if not pyfuse3.readdir_reply(token, name, entry(Found(number, found)), behind):
                     return
-                self._through.told(listing.node, name, found)
+                nodes.told(listing.node, name, found)
                 start = behind
 
     @guarded
@@ -313,13 +259,13 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def mkdir(self, parent_inode: InodeT, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
         if self._owns(parent_inode):
-            return self._found(await self._through.mkdir(parent_inode, name, mode))
+            return entry(await self._through.mkdir(parent_inode, name, mode, ctx.pid))
         return self._told(await self._service.mkdir(parent_inode, os.fsdecode(name), ctx.pid))
 
     @guarded
     async def rmdir(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> None:
         if self._owns(parent_inode):
-            return await self._through.rmdir(parent_inode, name)
+            return await self._through.rmdir(parent_inode, name, ctx.pid)
         await self._service.rmdir(parent_inode, os.fsdecode(name), ctx.pid)
 
     @guarded
@@ -336,14 +282,14 @@ class Operations(pyfuse3.Operations):
         if ours != self._owns(parent_inode_new):
             raise FUSEError(errno.EXDEV)
         if ours:
-            return await self._through.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags)
+            return await self._through.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags, ctx.pid)
         old, new = os.fsdecode(name_old), os.fsdecode(name_new)
         await self._service.rename(parent_inode_old, old, parent_inode_new, new, flags, ctx.pid)
 
     @guarded
     async def unlink(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> None:
         if self._owns(parent_inode):
-            return await self._through.unlink(parent_inode, name)
+            return await self._through.unlink(parent_inode, name, ctx.pid)
         await self._service.unlink(parent_inode, os.fsdecode(name), ctx.pid)
 
     # -- what is to be had of HOME's own directories only -------------------------------------------------------
@@ -353,12 +299,12 @@ class Operations(pyfuse3.Operations):
         self, parent_inode: InodeT, name: bytes, mode: int, rdev: int, ctx: RequestContext
     ) -> EntryAttributes:
         self._check_ours(parent_inode)
-        return self._found(await self._through.mknod(parent_inode, name, mode))
+        return entry(await self._through.mknod(parent_inode, name, mode, ctx.pid))
 
     @guarded
     async def symlink(self, parent_inode: InodeT, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
         self._check_ours(parent_inode)
-        return self._found(await self._through.symlink(parent_inode, name, target))
+        return entry(await self._through.symlink(parent_inode, name, target, ctx.pid))
 
     @guarded
     async def link(
@@ -367,7 +313,7 @@ class Operations(pyfuse3.Operations):
         self._check_ours(new_parent_inode)
         if not self._owns(inode):
             raise FUSEError(errno.EXDEV)
-        return self._found(await self._through.link(inode, new_parent_inode, new_name))
+        return entry(await self._through.link(inode, new_parent_inode, new_name, ctx.pid))
 
     def _check_ours(self, parent: InodeT) -> None:
         if not self._owns(parent):
@@ -375,19 +321,4 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def statfs(self, ctx: RequestContext) -> pyfuse3.StatvfsData:
-        found = os.statvfs(self._service.home.path)
-        told = pyfuse3.StatvfsData()
-        for name in ("bsize", "frsize", "blocks", "bfree", "bavail", "files", "ffree", "favail", "namemax"):
-            setattr(told, f"f_{name}", getattr(found, f"f_{name}"))
-        return told
-
-
-def _change(attr: EntryAttributes, fields: pyfuse3.SetattrFields) -> Change:
-    return Change(
-        attr.st_size if fields.update_size else None,
-        attr.st_mode if fields.update_mode else None,
-        attr.st_uid if fields.update_uid else None,
-        attr.st_gid if fields.update_gid else None,
-        attr.st_atime_ns if fields.update_atime else None,
-        attr.st_mtime_ns if fields.update_mtime else None,
-    )
+        return replies.disk(self._service.home.path)

@@ -45,7 +45,8 @@ from zoefs.mount.inodes import (
     agent_inode,
     split,
 )
-from zoefs.mount.passthrough import Found, Passthrough
+from zoefs.mount.nodes import Found
+from zoefs.mount.passthrough import Passthrough
 from zoefs.mount.recovery import recover
 from zoefs.mount.tree import BY_INDEX, FILES, LIST, LONG, ROOT, ROOT_BY_INDEX, FileRow
 from zoefs.mount.view import View
@@ -66,7 +67,6 @@ class Service:
         self.views: dict[str, View] = {}
         self.changed: Callable[[View, bool], None] = lambda view, word: None
         self.entries = Entries()
-        self.through = Passthrough(home)
         self._content = Content(home)
         self.metrics = self._content.metrics
         self._inboxes = Inboxes(self.entries)
@@ -78,6 +78,7 @@ class Service:
         past = recent(home.mount_log)
         self._log = Writer(home.mount_log, max((event.seq for event in past), default=0), limit=sizes.log)
         self.guard = Guard(home, self.views, lambda kind, fields: self._log.append((kind, fields)))
+        self.through = Passthrough(home, self.guard)
         self._refusals = {e.text("agent"): (e.t, e.text("text")) for e in past if e.kind == "refused"}
 
     # -- the agents ---------------------------------------------------------------------------------------------
@@ -193,7 +194,7 @@ class Service:
         return Attributes(inode, stat.S_IFREG | row.mode, length, self._mtime, row.attr_seconds, LONG)
 
     def _root_attributes(self, inode: int) -> Attributes | Found:
-        return self.through.root(inode) if self.through.owns(inode) else self.attributes(inode)
+        return self.through.root(inode) if self.through.nodes.owns(inode) else self.attributes(inode)
 
     def _agent_attributes(self, view: View, index: int) -> Attributes:
         """The names of an agent's files cannot change, and agents come and go through the mount only."""

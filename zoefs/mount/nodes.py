@@ -1,0 +1,244 @@
+"""The files of HOME's directories that the kernel knows, and how each is found again.
+
+Theory. A file is known by what it is (device and inode number), not by its name: names are hints, tried newest first
+and believed only if they lead to that same file. So nothing is held open for a file that no client has open, a name
+that somebody changed in HOME is ESTALE, upon which the kernel looks anew, and no name leads out of its tree
+(`disk/beneath`). Only the directories used last are held open.
+
+Rules. The table is changed in the trio thread alone; finding a file may be done in any. HOME's device and inode number
+make the number that stat(2) shows, so two links to a file are one file, also after the kernel forgot it.
+"""
+
+from __future__ import annotations
+
+import collections
+import errno
+import os
+import stat
+import threading
+
+import attrs
+
+from zoefs.contract.home import Home
+from zoefs.disk.beneath import Finder, Held, is_local
+from zoefs.mount.inodes import LOG_BASE, OTHER_BASE, PASS_BASE, PASS_SPAN, ROOT_INODE
+from zoefs.mount.tree import ROOT, Through
+
+DIRECTORIES = 512
+"""Directories kept open."""
+HINTS = 16
+"""Names remembered of one file."""
+DEEPEST = 4096
+_ELSEWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE})
+
+Key = tuple[int, int, int]
+
+
+def key_of(found: os.stat_result) -> Key:
+    """What a file is: device, inode number, type."""
+    return found.st_dev, found.st_ino, stat.S_IFMT(found.st_mode)
+
+
+@attrs.define(eq=False)
+class Opened:
+    """A file of HOME that a client has open, with the flags of open(2)."""
+
+    held: Held
+    flags: int
+
+    @property
+    def appends(self) -> bool:
+        return bool(self.flags & os.O_APPEND)
+
+    @property
+    def writes(self) -> bool:
+        return self.flags & os.O_ACCMODE != os.O_RDONLY
+
+
+@attrs.define(eq=False)
+class Node:
+    """A file that the kernel knows. `root` is the name of its tree's directory where it is that directory itself."""
+
+    number: int
+    rule: Through
+    key: Key = (0, 0, 0)
+    root: bytes = b""
+    hints: dict[tuple[Node, bytes], None] = attrs.Factory(dict)
+    lookups: int = 0
+    handles: list[Opened] = attrs.Factory(list)
+
+    @property
+    def is_directory(self) -> bool:
+        return bool(self.root) or self.key[2] == stat.S_IFDIR
+
+    def hint(self, parent: Node, name: bytes) -> None:
+        """It has this name now. A directory has one name."""
+        if self.is_directory:
+            self.hints.clear()
+        self.hints.pop((parent, name), None)
+        self.hints[parent, name] = None
+        if len(self.hints) > HINTS:
+            del self.hints[next(iter(self.hints))]
+
+    def newest(self) -> list[tuple[Node, bytes]]:
+        """Its names, the newest first."""
+        return list(reversed(list(self.hints)))
+
+    def opened(self) -> Held | None:
+        """A descriptor of it, where a client has it open."""
+        return self.handles[-1].held if self.handles else None
+
+    def path(self, name: bytes = b"") -> tuple[str, ...]:
+        """The names that lead to it from the top of HOME by its newest names, and then `name` in it."""
+        parts = [name] if name else []
+        at = self
+        while not at.root:
+            if len(parts) > DEEPEST or not at.hints:
+                raise OSError(errno.ESTALE, "its place is not known")
+            at, last = next(reversed(at.hints))
+            parts.append(last)
+        return tuple(os.fsdecode(part) for part in (at.root, *reversed(parts)))
+
+
+@attrs.frozen
+class Found:
+    """What stat(2) says of a file of HOME, and the number it has here."""
+
+    number: int
+    stat: os.stat_result
+    entry_seconds: float = 0.0
+
+
+class Nodes:
+    """See module."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = Held(os.open(home.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+        self._device = self._home.stat().st_dev
+        self._is_local = is_local(self._home)
+        self._nodes: dict[int, Node] = {}
+        for row in ROOT.values():
+            if row.through is not None:
+                number = ROOT_INODE + row.index
+                self._nodes[number] = Node(number, row.through, root=row.name.encode())
+        self._roots = frozenset(self._nodes)
+        self._others: dict[tuple[Through, int, int], int] = {}
+        self._last_other = OTHER_BASE
+        self._open: collections.OrderedDict[Node, Held] = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def owns(self, number: int) -> bool:
+        """Whether this inode is one of these trees'."""
+        return number >= PASS_BASE or number in self._roots
+
+    def is_near(self, node: Node) -> bool:
+        """Whether this file is on HOME's own disk, and that is one of this machine."""
+        return self._is_local and (bool(node.root) or node.key[0] == self._device)
+
+    # -- the table ----------------------------------------------------------------------------------------------
+
+    def get(self, number: int) -> Node:
+        """The file with this number. Raises OSError(ESTALE)."""
+        node = self._nodes.get(number)
+        if node is None:
+            raise OSError(errno.ESTALE, "forgotten")
+        return node
+
+    def number(self, rule: Through, found: os.stat_result) -> int:
+        """The number that a file of HOME has here. What is shown read only is not the file that may be written."""
+        if found.st_dev == self._device and found.st_ino < PASS_SPAN:
+            return (LOG_BASE if rule is Through.LOOKING else PASS_BASE) + found.st_ino
+        key = (rule, found.st_dev, found.st_ino)
+        if key not in self._others:
+            self._last_other += 1
+            self._others[key] = self._last_other
+        return self._others[key]
+
+    def told(self, parent: Node, name: bytes, found: os.stat_result) -> Found:
+        """The kernel is told that `name` is this file: it will forget it once more."""
+        number = self.number(parent.rule, found)
+        node = self._nodes.get(number)
+        if node is None:
+            node = self._nodes[number] = Node(number, parent.rule, key_of(found))
+        elif node.key != key_of(found):  # the disk used the number again
+            node.key, node.hints = key_of(found), {}
+        node.hint(parent, name)
+        node.lookups += 1
+        return Found(number, found)
+
+    def forget(self, number: int, count: int) -> None:
+        """The kernel forgets this inode `count` times."""
+        node = self._nodes.get(number)
+        if node is None or node.root:
+            return
+        node.lookups -= count
+        if node.lookups <= 0:
+            del self._nodes[number]
+            if number > OTHER_BASE:
+                self._others.pop((node.rule, *node.key[:2]), None)
+            with self._lock:
+                self._open.pop(node, None)
+
+    def moved(self, parent: Node, name: bytes, found: os.stat_result) -> None:
+        """What is at `name` now got there by a rename."""
+        node = self._nodes.get(self.number(parent.rule, found))
+        if node is not None and node.key == key_of(found):
+            node.hint(parent, name)
+
+    # -- finding ------------------------------------------------------------------------------------------------
+
+    def directory(self, finder: Finder, node: Node) -> Held:
+        """A descriptor of a directory: of those kept, else down from the first above it that is."""
+        chain: list[tuple[Node, bytes]] = []
+        at = node
+        while (held := self._kept(at)) is None:
+            if at.root:
+                held = finder(self._home, at.root)
+                if not stat.S_ISDIR(held.stat().st_mode):
+                    raise OSError(errno.ENOTDIR, "a directory of HOME is none")
+                break
+            if len(chain) > DEEPEST or not (names := at.newest()):
+                raise OSError(errno.ESTALE, "its place is not known")
+            chain.append((at, names[0][1]))
+            at = names[0][0]
+        for below, name in reversed(chain):
+            try:
+                held = finder(held, name)
+            except OSError as error:
+                raise OSError(errno.ESTALE if error.errno in _ELSEWHERE else error.errno, "moved") from None
+            if key_of(held.stat()) != below.key:
+                raise OSError(errno.ESTALE, "another one is in its place")
+            self._keep(below, held)
+        return held
+
+    def _kept(self, node: Node) -> Held | None:
+        with self._lock:
+            held = self._open.get(node)
+            if held is not None:
+                self._open.move_to_end(node)
+            return held
+
+    def _keep(self, node: Node, held: Held) -> None:
+        """Keep a directory open; not one of a disk that somebody mounted in HOME and may want to unmount."""
+        if node.key[0] == self._device:
+            with self._lock:
+                self._open[node] = held
+                if len(self._open) > DIRECTORIES:
+                    self._open.popitem(last=False)
+
+    def held(self, finder: Finder, node: Node, opened: Held | None) -> Held:
+        """A descriptor of exactly this file. `opened` is one that a client has open."""
+        if opened is not None:
+            return opened
+        if node.is_directory:
+            return self.directory(finder, node)
+        for parent, name in node.newest():
+            try:
+                held = finder(self.directory(finder, parent), name)
+            except OSError as error:
+                if error.errno not in _ELSEWHERE:
+                    raise
+                continue
+            if key_of(held.stat()) == node.key:
+                return held
+        raise OSError(errno.ESTALE, "another one is in its place")
