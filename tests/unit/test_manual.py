@@ -121,6 +121,7 @@ def test_a_page_has_its_name_and_its_sections(page: str) -> None:
     titles = re.findall(r"^## (.+)$", text, re.M)
     assert "Description" in titles[:2]
     assert titles[-1] == ("Index" if page == "zoefs.7.md" else "See also")
+    assert page == "zoefs.7.md" or "## See also\n[zoefs(7)], " in text, "every page leads back"
     assert MADE.findall(text)[-1][0] == "links"
 
 

@@ -26,6 +26,7 @@ from supervisor.hearing import TEXT_MAX
 from supervisor.hub import STARTS_AT_ONCE
 from supervisor.steering import COMPACT_SECONDS
 from supervisor.turns import KEPT_ORDERS
+from tests.e2e.test_sshfs import RECIPE
 from tests.manual import pages, sections
 from zoefs.cli.manual import MADE, ROW
 from zoefs.contract.home import HEARTBEAT_STALE, AgentHome, Home
@@ -149,6 +150,11 @@ NUMBERS = [
 def test_numbers_and_words_are_those_of_the_code(page: str, word: str, said: str) -> None:
     words = [text for table in sections(PAGES[page]).values() for name, text in table.items() if name == word]
     assert any(said in " ".join(text.split()) for text in (words if word else [PAGES[page]]))
+
+
+def test_every_option_of_sshfs_has_its_row() -> None:
+    assert f"sshfs -o {RECIPE} HOST:MOUNT DIR" in PAGES["zoefs-sshfs.7.md"]
+    assert set(_rows("zoefs-sshfs.7.md", "Options")) == set(RECIPE.split(","))
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------
