@@ -67,6 +67,22 @@ def test_a_word_in_many_places_is_cut_short() -> None:
     assert re.fullmatch(r"and \d+ places more\n", told[-1])
 
 
+def test_a_paragraph_tells_where_else_its_word_stands() -> None:
+    told = run("SIGTERM").output
+    assert told.startswith("zoefs-supervisor(1), Signals: SIGTERM\n")
+    assert "zoefs(1), mount" in told.partition("Also in: ")[2]
+    assert "Also in: " not in run("two-trees").output
+
+
+def test_rows_are_shown_behind_paragraphs() -> None:
+    told = run("session").output
+    at = [
+        told.index(part)
+        for part in ("Files of an agent: session", "Lines of `stat`:\n| `session`", "Words:\n| `session`")
+    ]
+    assert at == sorted(at)
+
+
 def test_a_word_that_is_nowhere() -> None:
     done = run("xyzzy")
     assert done.exit_code == Exit.NOT_FOUND

@@ -1,7 +1,7 @@
 """`help`: what the manual says of a word, looked up in the pages that are installed with the program.
 
 A paragraph is a heading "### `word`" and the text below it; a row is a line of a table that begins with "| `word`". Of
-a word that has no paragraph, those are shown that have it in their name; else every place where it stands.
+a word that has neither, the paragraphs are shown that have it in their name; else the places where it stands.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -23,7 +24,7 @@ HEAD = re.compile(r"^### `([^`(]+?)(?: \(([a-z]+)\))?`$", re.M)
 ROW = re.compile(r"^\| `([^`]+)` +\|", re.M)
 MADE = re.compile(r"^<!-- made: ([a-z-]+) -->\n(.*?)^<!-- end -->$", re.M | re.S)
 SHOWN = 12
-"""How many places are shown of a word that has no paragraph."""
+"""How many other places of a word are shown, or named."""
 
 
 def reference(file: str) -> str:
@@ -55,20 +56,28 @@ def paragraphs(word: str, manual: Mapping[str, str], whole: bool = True) -> Iter
                     yield f"{page}, {title}: {found}{f' ({meant})' if meant else ''}\n{as_text(part)}"
 
 
-def passages(word: str, manual: Mapping[str, str]) -> Iterator[str]:
-    """Every row that begins with this word; then every piece of text, and row, that holds it. Its place is told."""
-    wanted, rest = word.lower(), []
+def rows(word: str, manual: Mapping[str, str]) -> Iterator[str]:
+    """Every row of a table that begins with this word."""
+    for place, piece in _everywhere(manual):
+        if (row := ROW.match(piece)) and row[1].lower() == word.lower():
+            yield f"{place}:\n{as_text(piece)}"
+
+
+def passages(word: str, manual: Mapping[str, str]) -> dict[str, list[str]]:
+    """Every piece of text, and row, that holds this word, by the page and the heading that it stands below."""
+    found: dict[str, list[str]] = {}
+    for place, piece in _everywhere(manual):
+        row = ROW.match(piece)
+        if word.lower() in " ".join(piece.lower().split()) and not (row and row[1].lower() == word.lower()):
+            found.setdefault(place, []).append(as_text(piece))
+    return found
+
+
+def _everywhere(manual: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for page, text in manual.items():
         for title, section in _sections(text):
-            if title == "Index":
-                continue
-            for place, piece in _pieces(title, MADE.sub("", section)):
-                shown = f"{page}, {place}:\n{as_text(piece)}"
-                if (row := ROW.match(piece)) and row[1].lower() == wanted:
-                    yield shown
-                elif wanted in " ".join(piece.lower().split()):
-                    rest.append(shown)
-    yield from rest
+            if title != "Index":
+                yield from ((f"{page}, {place}", piece) for place, piece in _pieces(title, MADE.sub("", section)))
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
@@ -84,8 +93,8 @@ def _pieces(title: str, section: str) -> Iterator[tuple[str, str]]:
         head, _, rest = piece.lstrip("\n").partition("\n")
         if heading := HEAD.match(head):
             place, piece = heading[1], rest
-        rows = piece.splitlines() if piece.lstrip().startswith("|") else [piece]
-        yield from ((place, row) for row in rows if row.strip())
+        parts = piece.splitlines() if piece.lstrip().startswith("|") else [piece]
+        yield from ((place, part) for part in parts if part.strip())
 
 
 def named(word: str, manual: Mapping[str, str]) -> str:
@@ -102,11 +111,25 @@ def help(words: tuple[str, ...]) -> None:
         show = click.echo_via_pager if sys.stdout.isatty() else functools.partial(click.echo, nl=False)
         show(as_text(manual[page]))
         return
-    found = list(paragraphs(word, manual)) or list(paragraphs(word, manual, whole=False))
-    told = found or list(passages(word, manual))
-    if not told:
+    told, found = list(paragraphs(word, manual)), list(rows(word, manual))
+    if not told and not found:
+        told = list(paragraphs(word, manual, whole=False))
+    places = passages(word, manual)
+    if not told and not found and not places:
         raise Failure(Exit.NOT_FOUND, f"the manual says nothing of {word[:80]!r}; zoefs help shows where it begins")
-    shown = told if found else told[:SHOWN]
-    click.echo("\n".join(shown), nl=False)
-    if len(told) > len(shown):
-        click.echo(f"\nand {len(told) - len(shown)} places more")
+    click.echo("\n".join([*told, *found, *(_also(word, places) if told else _first(places))]), nl=False)
+
+
+def _first(places: Mapping[str, list[str]]) -> list[str]:
+    """The first places, and how many there are more."""
+    shown = [f"{place}:\n{text}" for place, texts in places.items() for text in texts]
+    return [*shown[:SHOWN], f"and {len(shown) - SHOWN} places more\n"] if len(shown) > SHOWN else shown
+
+
+def _also(word: str, places: Mapping[str, list[str]]) -> list[str]:
+    """A line that names where else it stands as a word of its own."""
+    alone = re.compile(rf"(?<![\w-]){re.escape(word)}(?![\w-])", re.I)
+    there = [place for place, texts in places.items() if any(alone.search(text) for text in texts)]
+    more = [f"and {len(there) - SHOWN} places more"] if len(there) > SHOWN else []
+    line = f"Also in: {'; '.join([*there[:SHOWN], *more])}"
+    return [textwrap.fill(line, 118, break_on_hyphens=False) + "\n"] if there else []
