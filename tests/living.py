@@ -16,6 +16,8 @@ from pathlib import Path
 
 import attrs
 
+from zoefs.contract.events import Kind, decode_lines
+from zoefs.contract.fields import strange
 from zoefs.contract.home import Home
 from zoefs.disk.lock import Holder, holder
 from zoefs.disk.process import environment, lives, stat_fields
@@ -154,6 +156,17 @@ class Tree:
         """Whether something is mounted at MOUNT, dead or alive."""
         return any(line.split()[1] == str(self.mount) for line in Path("/proc/mounts").read_text().splitlines())
 
+    def strange_events(self) -> list[str]:
+        """What stands in the journals of agents and the table of fields does not tell: `NAME SEQ KIND: what`."""
+        found = []
+        for journal in sorted((self.home / "log" / "agents").glob("*.jsonl*")):
+            events, _ = decode_lines(journal.read_bytes())
+            for event in events:
+                if event.kind in Kind.__members__.values():
+                    told = strange(Kind(event.kind), event.data)
+                    found += [f"{journal.name} {event.seq} {event.kind}: {what}" for what in told]
+        return found
+
     def fifos(self) -> list[Path]:
         """FIFOs left in HOME."""
         return [path for path in self.home.rglob("*") if path.is_fifo()]
@@ -196,4 +209,5 @@ def living(base: Path, extra: dict[str, str] | None = None, parts: Sequence[str]
         assert not left, f"left running: {left}"
         assert not mounted, "left mounted"
         assert not tree.fifos(), f"left: {tree.fifos()}"
+        assert not (strangers := tree.strange_events()), strangers[:20]
         assert "Traceback" not in errors, errors

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 import zoefs
-from zoefs.cli import agents, complete, doctor, down, follow, orders, prompts, up
+from zoefs.cli import agents, complete, doctor, down, follow, manual, orders, prompts, up
 from zoefs.cli.fail import Failure
 
 
@@ -50,6 +50,7 @@ for command in (
     orders.retire,
     doctor.doctor,
     complete.completion,
+    manual.help,
 ):
     cli.add_command(command)
 

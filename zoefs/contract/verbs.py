@@ -19,6 +19,9 @@ _ANY = frozenset(Status)
 _LIVE = _ANY - {Status.FAILED, Status.STOPPED}
 
 
+_FOLLOWS = {"none": "", "ask": " ASK", "ask-more": " ASK [TEXT]", "text": " TEXT"}
+
+
 @attrs.frozen
 class VerbRow:
     """One verb. `argument`: what follows it (`none`, `ask`, `ask-more`, `text`). `when`: statuses that permit it."""
@@ -27,6 +30,11 @@ class VerbRow:
     argument: str
     when: frozenset[Status]
     doc: str
+
+    @property
+    def usage(self) -> str:
+        """The verb and what follows it, as a person would write it down."""
+        return f"{self.verb}{_FOLLOWS[self.argument]}"
 
 
 VERBS: dict[Verb, VerbRow] = {

@@ -8,11 +8,17 @@ happen. `through` says how a directory of HOME is shown through.
 
 from __future__ import annotations
 
+import functools
+import stat
+import textwrap
+from collections.abc import Container
 from enum import StrEnum
 
 import attrs
 
 from zoefs.contract.home import SHARED
+from zoefs.contract.verbs import VERBS
+from zoefs.contract.words import FINAL, SETTLED, Fate, Status
 
 LONG = 300.0
 
@@ -45,20 +51,20 @@ def _numbered(*rows: FileRow) -> dict[str, FileRow]:
 
 ROOT: dict[str, FileRow] = _numbered(
     FileRow("help", 0o444, "this text, printed from the table that serves the tree", attr_seconds=LONG),
-    FileRow("health", 0o444, "one line a part: mount supervisor conductor bonfire; ok, absent or degraded, since, why"),
-    FileRow("agents", 0o755, "one directory an agent: mkdir makes it, rmdir retires it; and `list`", attr_seconds=LONG),
+    FileRow("health", 0o444, "one line a part: ok, absent or degraded, since when, why"),
+    FileRow("agents", 0o755, "one directory an agent: mkdir makes it, rmdir retires it; and list", attr_seconds=LONG),
     FileRow("metrics", 0o444, "agents, turns, cost, requests and refusals in numbers, for Prometheus"),
     *(FileRow(name, 0o700, f"HOME/{name}: ordinary files", through=Through.CHANGING) for name in SHARED),
     FileRow("hosts", 0o700, "HOME/hosts: symlinks to the mounts of other machines", through=Through.LINKS),
     FileRow("log", 0o700, "HOME/log: the event log, to read", through=Through.LOOKING),
 )
 """The root's entries."""
+DIRECTORIES = frozenset({"agents", *(row.name for row in ROOT.values() if row.through)})
 
 LIST = FileRow(
     "list",
     0o444,
-    "a header and one tab-separated line an agent: name status turn queued backend "
-    "cost_usd since cwd; a snapshot per open",
+    "one line an agent: name status turn queued backend cost_usd since cwd",
 )
 
 FILES: dict[str, FileRow] = _numbered(
@@ -66,29 +72,28 @@ FILES: dict[str, FileRow] = _numbered(
     FileRow(
         "inbox",
         0o700,
-        "prompts under the client's own id: write inbox/ID, or stage inbox/.k and "
-        "mv inbox/.k inbox/ID; reading inbox/ID gives the receipt, an empty line, and the answer",
+        "write inbox/ID, or inbox/.k and mv it to inbox/ID: a prompt; read it: receipt and answer",
     ),
-    FileRow("out", 0o600, "the last ended turn's answer, whole, until somebody writes it", wakes="outs"),
+    FileRow("out", 0o600, "the answer of the last ended turn, whole, until somebody writes it", wakes="outs"),
     FileRow(
         "status",
         0o444,
-        "one word: await starting running blocked backoff stopped failed",
+        "one word, see below",
         wakes="statuses",
         attr_seconds=LONG,
     ),
     FileRow(
         "wait",
         0o444,
-        "the status word once the agent is settled (await blocked stopped failed); nothing after 0.8 s otherwise",
+        "the status word once the agent is settled, else nothing after 0.8 s; ls does not list it",
         listed=False,
         wakes="statuses",
         attr_seconds=LONG,
     ),
-    FileRow("ctl", 0o200, "verbs, one a line: start stop restart interrupt kill allow deny", attr_seconds=LONG),
-    FileRow("spec", 0o600, "what the agent is, in TOML; writable until first start and while stopped or failed"),
+    FileRow("ctl", 0o200, "verbs, one a line, see below; `#KEY verb` has a receipt in inbox/KEY", attr_seconds=LONG),
+    FileRow("spec", 0o600, "what it is, in TOML; writable until its first start, and while stopped or failed"),
     FileRow("session", 0o444, "the CLI's session id"),
-    FileRow("stat", 0o444, "key: value lines about the agent"),
+    FileRow("stat", 0o444, "key: value lines: status reason turn queued session cost tokens and more"),
     FileRow("error", 0o444, "the last refusal or failure: its time and a sentence"),
     FileRow("events", 0o444, "the agent's journal, JSON Lines", wakes="growth"),
     FileRow("chat", 0o444, "the conversation for people", wakes="growth"),
@@ -100,16 +105,45 @@ BY_INDEX: dict[int, FileRow] = {row.index: row for row in FILES.values()}
 ROOT_BY_INDEX: dict[int, FileRow] = {row.index: row for row in ROOT.values()}
 
 
+_WIDTH = 110
+_LOOP = 'echo \'fix it\' > in; while w=$(cat wait) && [ -z "$w" ]; do :; done; [ "$w" = await ] && cat out'
+
+
+@functools.cache
 def help_text() -> str:
-    """The text of `help`."""
-    lines = ["zoefs: every agent is a directory; everything one can do to it is a read or a write.", ""]
-    lines += [f"{row.name:<14}{row.doc}" for row in ROOT.values()]
-    lines += ["", "agents/", f"  {LIST.name:<12}{LIST.doc}"]
-    lines += ["  NAME/", *(f"    {row.name:<10}{row.doc}" for row in FILES.values())]
-    lines += [
-        "",
-        "One prompt and its answer, in any shell, for one client an agent:",
-        '  echo \'fix it\' > in; while w=$(cat wait) && [ -z "$w" ]; do :; done; [ "$w" = await ] && cat out',
-        "Several clients on one agent write inbox/ID, each its own, and read the answer back from it.",
-    ]
-    return "\n".join(lines) + "\n"
+    """The text of `help`: every file with its mode, and the words that are read and written there."""
+    settled = " ".join(word for word in Status if word in SETTLED)
+    final = " ".join(fate for fate in Fate if fate in FINAL)
+    return "".join(
+        line + "\n"
+        for line in (
+            "zoefs: every agent is a directory; everything one can do to it is a read or a write.",
+            "Of any word below and many more: zoefs help WORD. The manual begins at: zoefs help",
+            "",
+            *(_line(row, DIRECTORIES) for row in ROOT.values()),
+            "",
+            _line(attrs.evolve(LIST, name=f"agents/{LIST.name}"), DIRECTORIES),
+            "agents/NAME/",
+            *(_line(attrs.evolve(row, name=f"  {row.name}"), {"  inbox"}) for row in FILES.values()),
+            "",
+            *_entry("status says:", 22, f"{' '.join(Status)}: the first that holds. Settled is: {settled}"),
+            *_entry("inbox/ID says:", 22, f"{' '.join(Fate)}. Final are: {final}"),
+            "",
+            "ctl takes:",
+            *(line for row in VERBS.values() for line in _entry(f"  {row.usage}", 22, row.doc)),
+            "",
+            "One prompt and its answer, in any shell, for one client an agent:",
+            f"  {_LOOP}",
+            "Several clients on one agent write inbox/ID, each its own, and read the answer back from it.",
+        )
+    )
+
+
+def _line(row: FileRow, directories: Container[str]) -> str:
+    """One file: name, mode as ls(1) shows it, what it is."""
+    kind = stat.S_IFDIR if row.name in directories else stat.S_IFREG
+    return f"{row.name:<12} {stat.filemode(kind | row.mode)}  {row.doc}"
+
+
+def _entry(head: str, indent: int, text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=f"{head:<{indent}}", subsequent_indent=" " * indent)
