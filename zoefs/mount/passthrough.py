@@ -442,7 +442,8 @@ class Passthrough:
         found = self._held(finder, node, opened)
         if not stat.S_ISREG(found.stat().st_mode):
             raise OSError(errno.ENXIO, "no file of bytes")
-        held = Held(os.open(found.path, (flags & _KEPT) | os.O_CLOEXEC))
+        at_once = os.O_NONBLOCK if finder is find_cached else 0  # who holds a lease on it may take its time
+        held = Held(os.open(found.path, (flags & _KEPT) | os.O_CLOEXEC | at_once))
         if flags & os.O_TRUNC:
             _truncate(held, flags, 0)
         return held
