@@ -23,12 +23,13 @@ from zoefs.contract.refusal import Refusal
 from zoefs.mount.handles import Handle
 from zoefs.mount.inodes import Attributes
 from zoefs.mount.passthrough import Change, Found, Listing, PassHandle
-from zoefs.mount.service import Service
+from zoefs.mount.service import Make, Service
 from zoefs.mount.view import View
 
 log = logging.getLogger("zoefs.mount")
 P = ParamSpec("P")
 R = TypeVar("R")
+Names = list[tuple[bytes, Make]]
 WAY_SECONDS = 0.05
 _READY = select.POLLIN | select.POLLRDNORM
 _WRITABLE = select.POLLOUT | select.POLLWRNORM
@@ -78,7 +79,7 @@ class Operations(pyfuse3.Operations):
         self._owns = service.through.owns
         self.asked, self.refused = service.metrics.operations, service.metrics.refusals
         self._handles: dict[int, Handle] = {}
-        self._directories: dict[int, list[tuple[bytes, Callable[[], Attributes | Found]]]] = {}
+        self._directories: dict[int, tuple[int, Names]] = {}
         self._listings: dict[int, Listing] = {}
         self._next = 1
         self._pollers: dict[int, pyfuse3.PollHandle] = {}
@@ -271,14 +272,20 @@ class Operations(pyfuse3.Operations):
         if listing is not None:
             self._listings[fh] = listing
         else:
-            self._directories[fh] = [(os.fsencode(name), make) for name, make in self._service.listing(inode)]
+            self._directories[fh] = inode, self._names(inode)
         return FileHandleT(fh)
+
+    def _names(self, inode: int) -> Names:
+        return [(os.fsencode(name), make) for name, make in self._service.listing(inode)]
 
     @guarded
     async def readdir(self, fh: FileHandleT, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         if fh in self._listings:
             return await self._read_listing(self._listings[fh], start_id, token)
-        entries = self._directories[fh]
+        inode, entries = self._directories[fh]
+        if start_id == 0:  # the beginning, or a rewind: what is there now
+            entries = self._names(inode)
+            self._directories[fh] = inode, entries
         for n in range(start_id, len(entries)):
             name, make = entries[n]
             try:

@@ -1,0 +1,67 @@
+"""What stat(2) and readdir(3) say of the tree's own directories and of when something changed in them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.living import Tree
+from tests.mount.clients import ask, fresh, put
+
+
+def links(path: Path) -> int:
+    """The links that a directory should have: its name, its `.`, and the `..` of each below it."""
+    with os.scandir(path) as entries:
+        return 2 + sum(entry.is_dir(follow_symlinks=False) for entry in entries)
+
+
+def test_links_are_those_of_directories(shared: Tree) -> None:
+    """Programs that walk a tree stop looking for directories once they have met as many as there are links."""
+    for _ in range(3):
+        agent = fresh(shared)
+        for path in (shared.mount, shared.mount / "agents", agent, agent / "inbox"):
+            assert path.stat().st_nlink == links(path), path
+    agent.rmdir()
+    assert (shared.mount / "agents").stat().st_nlink == links(shared.mount / "agents")
+
+
+def test_a_rewound_listing_is_of_now(shared: Tree) -> None:
+    """Who keeps a directory open, as os.listdir of a descriptor does, sees what was made and removed since."""
+    agent = fresh(shared)
+    for path in (shared.mount / "agents", agent / "inbox"):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            assert set(os.listdir(fd)) == set(os.listdir(path))
+            another = fresh(shared)
+            put(agent / "inbox/.draft", b"x")
+            assert set(os.listdir(fd)) == set(os.listdir(path)) >= {another.name if path.name == "agents" else ".draft"}
+            another.rmdir()
+            (agent / "inbox/.draft").unlink()
+            assert set(os.listdir(fd)) == set(os.listdir(path))
+        finally:
+            os.close(fd)
+
+
+def test_the_time_of_a_directory_is_that_of_its_names(shared: Tree) -> None:
+    """A turn changes no name of `agents`: else who archives it is told that it changed meanwhile."""
+    agent, agents = fresh(shared), shared.mount / "agents"
+    before = [path.stat().st_mtime_ns for path in (shared.mount, agents, agent)]
+    ask(shared, agent, b"one\n")
+    for _ in range(2):  # the kernel may have kept the first
+        assert [path.stat().st_mtime_ns for path in (shared.mount, agents, agent)] == before
+        drop_caches()
+    another = fresh(shared)
+    made = agents.stat().st_mtime_ns
+    assert made > before[1]
+    another.rmdir()
+    assert agents.stat().st_mtime_ns > made
+    assert shared.mount.stat().st_mtime_ns == before[0]
+
+
+def drop_caches() -> None:
+    """Have the kernel forget what it knows of names and attributes."""
+    if os.getuid() != 0:
+        pytest.skip("only root can have the kernel forget names")
+    Path("/proc/sys/vm/drop_caches").write_text("2")
