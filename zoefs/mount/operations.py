@@ -31,6 +31,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Names = list[tuple[bytes, Make]]
 WAY_SECONDS = 0.05
+KINDS: list[str] = []
+"""The requests that are counted, each from the start on."""
 _READY = select.POLLIN | select.POLLRDNORM
 _WRITABLE = select.POLLOUT | select.POLLWRNORM
 
@@ -43,6 +45,7 @@ def guarded(
     Requests and errors are counted.
     """
     kind = handler.__name__
+    KINDS.append(kind)
     answer: Callable[..., Coroutine[Any, Any, R]] = handler
 
     @functools.wraps(handler)
@@ -78,6 +81,7 @@ class Operations(pyfuse3.Operations):
         self._through = service.through
         self._owns = service.through.owns
         self.asked, self.refused = service.metrics.operations, service.metrics.refusals
+        self.asked.update(dict.fromkeys(KINDS, 0))
         self._handles: dict[int, Handle] = {}
         self._directories: dict[int, tuple[int, Names]] = {}
         self._listings: dict[int, Listing] = {}
