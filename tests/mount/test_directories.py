@@ -65,3 +65,13 @@ def drop_caches() -> None:
     if os.getuid() != 0:
         pytest.skip("only root can have the kernel forget names")
     Path("/proc/sys/vm/drop_caches").write_text("2")
+
+
+def test_health_tells_since_when(shared: Tree) -> None:
+    """Each part's beginning, which does not change while it lives."""
+    health = (shared.mount / "health").read_text()
+    first = shared.part("supervisor").beat
+    while shared.part("supervisor").beat == first:
+        assert (shared.mount / "health").read_text() == health
+    assert (shared.mount / "health").read_text() == health
+    assert health.splitlines()[1].startswith("supervisor ok since 2")
