@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.living import Tree
-from tests.mount.clients import ask, fresh, put
+from tests.mount.clients import ask, busy, fresh, put, word
 
 
 def links(path: Path) -> int:
@@ -58,6 +58,21 @@ def test_the_time_of_a_directory_is_that_of_its_names(shared: Tree) -> None:
     another.rmdir()
     assert agents.stat().st_mtime_ns > made
     assert shared.mount.stat().st_mtime_ns == before[0]
+
+
+def test_the_time_of_status_is_that_of_its_word(shared: Tree) -> None:
+    """What stat(2) says does not depend on whether the kernel asked again."""
+    agent = busy(shared)
+    before = (agent / "status").stat().st_mtime_ns, (agent / "wait").stat().st_mtime_ns
+    put(agent / "inbox/more", b"queued")
+    (agent / "inbox/more").unlink()
+    assert word(agent) == "running"
+    drop_caches()
+    assert ((agent / "status").stat().st_mtime_ns, (agent / "wait").stat().st_mtime_ns) == before
+    put(agent / "ctl", b"interrupt\n")
+    assert shared.settle(agent.name) == "await"
+    after = (agent / "status").stat()
+    assert (after.st_mtime_ns > before[0], after.st_size) == (True, len("await\n"))
 
 
 def drop_caches() -> None:

@@ -111,8 +111,10 @@ class Content:
     def mtime(self, view: View, row: FileRow) -> int:
         """When an agent's file last changed, in nanoseconds. An editor asks whether somebody else changed its file."""
         match row.name:
-            case "in" | "ctl":
+            case "in" | "ctl" | "wait":
                 return view.made
+            case "status":
+                return view.word_mtime
             case "spec":
                 return modified(view.home.spec)
             case _:

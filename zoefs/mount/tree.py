@@ -82,7 +82,7 @@ FILES: dict[str, FileRow] = _numbered(
         0o444,
         "the status word once the agent is settled (await blocked stopped failed); nothing after 0.8 s otherwise",
         listed=False,
-        wakes="statuses",
+        wakes="settlings",
         attr_seconds=LONG,
     ),
     FileRow("ctl", 0o200, "verbs, one a line: start stop restart interrupt kill allow deny", attr_seconds=LONG),
