@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.living import DEADLINE, Tree, wait_for
-from tests.mount.clients import pipe
+from tests.mount.clients import needs, pipe
 from tests.mount.crowd import BEATS, Crowd, crowded, picture
 from tests.mount.daemon import Belongings, belongings
 from tests.mount.looks import LOOKS, Sight, sight
@@ -33,6 +33,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def crowd() -> Iterator[Crowd]:
+    needs("file", "git", "rsync", "setpriv")
     count = SOAK_AGENTS if os.environ.get("ZOEFS_SOAK") == "1" else AGENTS
     base = tempfile.TemporaryDirectory(prefix="zoefs-", dir=os.environ.get("ZOEFS_TEST_DIR"))
     with base, crowded(Path(base.name), count) as found:

@@ -25,7 +25,7 @@ import attrs
 import pytest
 
 from tests.living import Tree, wait_for
-from tests.mount.clients import fresh, noise, pipe, put, refused
+from tests.mount.clients import fresh, needs, noise, pipe, put, refused
 from zoefs.contract.home import SHARED
 from zoefs.disk.beneath import RENAME_EXCHANGE, RENAME_NOREPLACE
 
@@ -51,11 +51,6 @@ def place(shared: Tree) -> Iterator[Place]:
     (shared.mount / "context" / name).mkdir()
     yield Place(shared, shared.mount / "context" / name, shared.home / "context" / name)
     shutil.rmtree(shared.home / "context" / name)
-
-
-def needs(program: str) -> None:
-    if shutil.which(program) is None:
-        pytest.skip(f"{program} is not installed: what it does to files here is not tried")
 
 
 def rename(old: Path, new: Path, flags: int) -> None:
