@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import attrs
@@ -219,6 +220,25 @@ def test_a_signal_ends_a_reader_of_wait_when_its_read_returns(shared: Tree) -> N
             assert process.wait(DEADLINE) in (-number, 0)  # 0: its read was over before the signal came
         assert WAIT_SECONDS < 1
     assert word(agent) == "running"
+
+
+def test_a_poller_whose_file_fails_disturbs_no_writer(shared: Tree) -> None:
+    """It is woken, and its own read says what is wrong."""
+    agent = fresh(shared)
+    chat = shared.home / "agents" / agent.name / "chat"
+    with sleeping("poll", [agent], len(FILES)) as sleeper:
+        assert sleeper.ready(0) == set()
+        with ThreadPoolExecutor(1) as thread:
+            woken = thread.submit(sleeper.ready, DEADLINE)
+            time.sleep(QUIET)
+            chat.symlink_to(chat.name)
+            try:
+                put(agent / "spec", BUSY.encode())
+                assert (agent.name, "chat") in woken.result(DEADLINE)
+                with refused(errno.ELOOP):
+                    os.open(agent / "chat", os.O_RDONLY)
+            finally:
+                chat.unlink()
 
 
 def test_retiring_wakes_everybody(shared: Tree) -> None:

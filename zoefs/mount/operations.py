@@ -232,7 +232,7 @@ class Operations(pyfuse3.Operations):
         self, inode: InodeT, fh: FileHandleT, poll_handle: pyfuse3.PollHandle | None, ctx: RequestContext
     ) -> int:
         handle = self._handles[fh]
-        if handle.ready or (handle.view is not None and (handle.view.gone or handle.view.closing)):
+        if _is_ready(handle):
             return _READY | _WRITABLE
         if poll_handle is not None and handle.view is not None:
             self._pollers[fh] = poll_handle
@@ -251,7 +251,7 @@ class Operations(pyfuse3.Operations):
             self._invalidate(self._service.status_inode(view))
         for fh in list(self._polled.get(view, ())):
             handle = self._handles[fh]
-            if handle.ready or view.gone or view.closing:
+            if _is_ready(handle):
                 poller = self._pollers[fh]
                 self._forget_poller(fh, handle)
                 try:
@@ -391,6 +391,16 @@ class Operations(pyfuse3.Operations):
         for name in ("bsize", "frsize", "blocks", "bfree", "bavail", "files", "ffree", "favail", "namemax"):
             setattr(told, f"f_{name}", getattr(found, f"f_{name}"))
         return told
+
+
+def _is_ready(handle: Handle) -> bool:
+    """Whether who polls is to read: where looking fails, that read says why, and no writer has to hear of it."""
+    if handle.view is not None and (handle.view.gone or handle.view.closing):
+        return True
+    try:
+        return handle.ready
+    except OSError:
+        return True
 
 
 def _change(attr: EntryAttributes, fields: pyfuse3.SetattrFields) -> Change:
