@@ -19,7 +19,7 @@ import attrs
 
 from tests.e2e.fake_cli import Fake
 from tests.living import Tree, living, wait_for
-from tests.mount.clients import BUSY, ECHO, NEVER, ORDERS, exec_spec, fate, put, said, word
+from tests.mount.clients import ECHO, ORDERS, exec_spec, fate, put, said, word
 from zoefs.contract.home import SHARED
 from zoefs.mount.tree import FILES, ROOT
 
@@ -27,6 +27,8 @@ BEATS = {"supervisor.lock": "its mtime is the supervisor's heartbeat"}
 """What changes in HOME by itself, and why."""
 COUNTS = {"metrics": "it counts the requests of whoever looks"}
 """What changes in MOUNT by being looked at, and why; its length stays."""
+FOREVER = 86_400
+"""Seconds, longer than any run of the tests."""
 NEEDLE = "a needle"
 """What only `context/text` holds, and a file behind the symlink of `hosts`."""
 
@@ -105,7 +107,7 @@ def _drafts(crowd: Crowd, agent: Path) -> Prompts:
 
 def _arriving(crowd: Crowd, agent: Path) -> Prompts:
     """Half a prompt, whose writer holds `inbox/half` open; not this process, whose every child would flush it."""
-    script = f"exec 3> inbox/half; printf 'half a prom' >&3; exec sleep {NEVER}"
+    script = f"exec 3> inbox/half; printf 'half a prom' >&3; exec sleep {FOREVER}"
     writer = crowd.held.enter_context(subprocess.Popen(["sh", "-c", script], cwd=agent))
     crowd.held.callback(writer.kill)
     wait_for(lambda: Path(f"/proc/{writer.pid}/comm").read_text() == "sleep\n", "half a prompt is written")
@@ -140,7 +142,7 @@ STATES = {
     "stopped": State(ECHO, _one, "stopped", "stop"),
     "failed": State(exec_spec("/no/such/program"), _one, "failed"),
     "arriving": State(ECHO, _arriving, "running"),
-    "running": State(BUSY, _running, "running"),
+    "running": State(exec_spec("sh", "-c", f"echo begun; exec sleep {FOREVER}"), _running, "running"),
     "blocked": State('backend = "claude"\n', _one, "blocked"),
 }
 

@@ -25,8 +25,7 @@ from tests.mount.daemon import Belongings, belongings
 from tests.mount.looks import LOOKS, Sight, sight
 from tests.mount.waiters import parked
 
-AGENTS, SOAK_AGENTS = 27, 1000
-INDEXERS = 10
+AGENTS, INDEXERS = (1000, 4) if os.environ.get("ZOEFS_SOAK") == "1" else (27, 10)
 READERS = 500
 ROOT = Path(__file__).parents[2]
 
@@ -34,9 +33,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def crowd() -> Iterator[Crowd]:
     needs("file", "git", "rsync", "setpriv")
-    count = SOAK_AGENTS if os.environ.get("ZOEFS_SOAK") == "1" else AGENTS
     base = tempfile.TemporaryDirectory(prefix="zoefs-", dir=os.environ.get("ZOEFS_TEST_DIR"))
-    with base, crowded(Path(base.name), count) as found:
+    with base, crowded(Path(base.name), AGENTS) as found:
         yield found
 
 
@@ -85,15 +83,11 @@ def test_a_look(crowd: Crowd, seen: Sight, base: Path, look: str) -> None:
 
 # Its owner may not read what has no permission to be read, like any file of mode 0200; root may read everything.
 OWNERS = {
-    "ls": ("ls -laR . > /dev/null", 0),
-    "du": ("du -a . > /dev/null", 0),
     "grep": ("grep -r nothing-of-this .", 2),
     "cp": ("cp -r . $COPY", 1),
     "tar": ("tar cf $COPY .", 2),
     "rsync": ("rsync -a . $COPY", 23),
-    "grep -s": ("grep -rs nothing-of-this .; [ $? -gt 0 ]", 0),
     "find -readable": ("find . -type f -readable -exec cat {} + > /dev/null", 0),
-    "tar --exclude": ("tar cf $COPY --exclude=in --exclude=ctl .", 0),
     "rsync --exclude": ("rsync -a --exclude=in --exclude=ctl . $COPY", 0),
 }
 
