@@ -58,10 +58,14 @@ for extra; do
         need sshd openssh-server
         need strace strace
         need tmux tmux
-        need vim vim
         need npm npm
         ;;
-    dev) ;;
+    dev)
+        need file file
+        need git git
+        need rsync rsync
+        need vim vim
+        ;;
     *) die "no extra $extra" ;;
     esac
 done

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from zoefs.disk.process import (
     Mark,
+    began,
     boot_id,
     environment,
     lives,
@@ -30,6 +32,14 @@ def test_we_live() -> None:
     assert mark.boot == boot_id() != ""
     assert lives(mark)
     assert stat_fields(os.getpid())[1] == str(os.getppid())
+
+
+def test_when_it_began() -> None:
+    before = time.time()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        mark = mark_of(process.pid)
+        process.kill()
+    assert before - 2 < began(mark) < time.time() + 2
 
 
 @pytest.mark.parametrize("pid", [0, -1, NOBODY])

@@ -38,6 +38,10 @@ for text in sys.stdin:
         if mode == "die-in-turn":
             os.kill(os.getpid(), 9)
         say(type="command_lifecycle", command_uuid=line["uuid"], state="started")
+        if mode == "ask":
+            asked = dict(subtype="can_use_tool", tool_name="Bash", input=dict(command="true"), tool_use_id="t1")
+            say(type="control_request", request_id="asked", request=asked)
+            continue
         say(type="result", subtype="success", is_error=False, num_turns=1, terminal_reason="completed",
             result="fake: " + line["message"]["content"])
 while mode == "deaf":

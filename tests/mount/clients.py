@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -214,6 +215,12 @@ def pipe(end: IO[str] | None) -> IO[str]:
     """The end of a pipe that was asked for."""
     assert end is not None
     return end
+
+
+def needs(*programs: str) -> None:
+    """Fail where a program is missing that the test drives: what it does here would go untried."""
+    missing = [program for program in programs if shutil.which(program) is None]
+    assert not missing, f"not installed: {' '.join(missing)}; scripts/setup.sh VENV dev installs what the tests drive"
 
 
 class Metronome:

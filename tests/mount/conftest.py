@@ -12,6 +12,8 @@ import pytest
 
 from tests.living import Tree, living
 
+pytest.register_assert_rewrite("tests.mount.looks")
+
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Tree]:

@@ -11,7 +11,7 @@ from tests.mount.clients import ORDERS, ask, fresh, put, refused
 from zoefs.contract.words import Status
 from zoefs.mount.metrics import FAMILIES
 
-_SAMPLE = re.compile(r'([a-z_]+)(?:\{([a-z]+)="([A-Za-z0-9_]+)"\})? ([0-9.e+-]+)')
+_SAMPLE = re.compile(r'([a-z_]+)(?:\{([a-z]+)="([A-Za-z0-9_]+)"\})? +([0-9.e+-]+)')
 
 
 def metrics(tree: Tree) -> dict[tuple[str, str], float]:
@@ -81,3 +81,12 @@ def test_it_is_to_be_read_whole(tree: Tree) -> None:
     with refused(errno.EACCES):
         path.write_text("x")
     wait_for(lambda: path.stat().st_size == len(path.read_bytes()), "its size is that of its text")
+
+
+def test_looking_changes_its_numbers_and_not_its_length(tree: Tree) -> None:
+    """Else who copies the tree finds it shorter or longer than stat(2) said."""
+    path = tree.mount / "metrics"
+    size, first = path.stat().st_size, metrics(tree)["zoefs_operations_total", "read"]
+    while metrics(tree)["zoefs_operations_total", "read"] < first + 2_000:
+        tree.shell("for n in $(seq 200); do cat list list list list list; done > /dev/null")
+    assert path.stat().st_size == len(path.read_bytes()) == size

@@ -25,7 +25,7 @@ import attrs
 import pytest
 
 from tests.living import Tree, wait_for
-from tests.mount.clients import fresh, noise, pipe, put, refused
+from tests.mount.clients import fresh, needs, noise, pipe, put, refused
 from zoefs.contract.home import SHARED
 from zoefs.disk.beneath import RENAME_EXCHANGE, RENAME_NOREPLACE
 
@@ -51,11 +51,6 @@ def place(shared: Tree) -> Iterator[Place]:
     (shared.mount / "context" / name).mkdir()
     yield Place(shared, shared.mount / "context" / name, shared.home / "context" / name)
     shutil.rmtree(shared.home / "context" / name)
-
-
-def needs(program: str) -> None:
-    if shutil.which(program) is None:
-        pytest.skip(f"{program} is not installed: what it does to files here is not tried")
 
 
 def rename(old: Path, new: Path, flags: int) -> None:
@@ -620,6 +615,25 @@ def test_statfs_is_that_of_homes_disk(place: Place, shared: Tree) -> None:
     for path in (place.here, shared.mount):
         found, disk = os.statvfs(path), os.statvfs(shared.home)
         assert (found.f_blocks, found.f_files, found.f_namemax) == (disk.f_blocks, disk.f_files, disk.f_namemax)
+
+
+def test_a_lease_in_home_delays_only_who_opens_that_file(place: Place, shared: Tree, base: Path) -> None:
+    """Its holder is asked to give it up, and may take its time: some file servers hold leases."""
+    agent = fresh(shared)
+    put(place.home / "f", b"leased")
+    script = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)"
+    script += "; signal.signal(signal.SIGIO, lambda *_: print('asked', flush=True)); print('leased', flush=True)"
+    script += "; sys.stdin.read()"
+    argv = [sys.executable, "-c", "import signal; " + script, str(place.home / "f")]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert pipe(holder.stdout).readline() == "leased\n"
+        with subprocess.Popen(["cat", place.here / "f"], stdout=subprocess.PIPE, text=True) as reader:
+            assert pipe(holder.stdout).readline() == "asked\n"
+            assert (agent / "status").read_text() == "await\n"
+            assert os.listdir(place.here) == ["f"]
+            assert reader.poll() is None
+            pipe(holder.stdin).close()
+            assert pipe(reader.stdout).read() == "leased"
 
 
 def test_other_writers_see_who_is_killed(place: Place) -> None:

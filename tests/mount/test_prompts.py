@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import random
-import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -23,6 +22,7 @@ from tests.mount.clients import (
     events,
     fresh,
     ids,
+    needs,
     noise,
     put,
     put_all,
@@ -105,9 +105,9 @@ def test_vim_writes_one_prompt(shared: Tree) -> None:
     assert answers(shared, agent) == [b"typed\n"]
 
 
-@pytest.mark.skipif(shutil.which("vim") is None, reason="no vim here")
 def test_vim_itself(shared: Tree) -> None:
     """It takes longer than the second by which vim tells that somebody else wrote its file; other agents go on."""
+    needs("vim")
     agent, other = fresh(shared), fresh(shared)
     typing = f"vim -u NONE -es -c 'normal ityped' -c 'sleep 2100m' -c 'wq!' {agent.name}/in < /dev/null & "
     talking = f"for i in 1 2 3 4 5 6 7 8 9; do echo $i > {other.name}/in; sleep 0.25; done; wait"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 import threading
 from pathlib import Path
@@ -26,6 +25,7 @@ from tests.mount.clients import (
     fresh,
     gated,
     ids,
+    needs,
     noise,
     put,
     refused,
@@ -226,8 +226,8 @@ def test_what_vim_does_to_a_spec(shared: Tree) -> None:
     assert ask(shared, agent, b"abc") == b"ABC"
 
 
-@pytest.mark.skipif(shutil.which("vim") is None, reason="no vim here")
 def test_vim_itself_edits_a_spec(shared: Tree) -> None:
+    needs("vim")
     agent = fresh(shared)
     shared.shell(f"vim -u NONE -es -c '%s/cat/tac/' -c 'wq' {agent.name}/spec < /dev/null", check=False)
     assert (agent / "spec").read_text() == ECHO.replace("cat", "tac")

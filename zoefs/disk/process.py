@@ -56,6 +56,16 @@ def mark_of(pid: int) -> Mark:
     return Mark(pid, start_time(pid), boot_id())
 
 
+@functools.cache
+def _booted() -> int:
+    return next(int(line[6:]) for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))
+
+
+def began(mark: Mark) -> float:
+    """When a process of this boot started, in seconds since 1970, to a second; always the same answer."""
+    return _booted() + mark.start / os.sysconf("SC_CLK_TCK")
+
+
 def lives(mark: Mark) -> bool:
     """Whether that very process runs. A mark of another boot is of no process of this one."""
     if mark.boot and mark.boot != boot_id():

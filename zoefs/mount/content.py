@@ -13,6 +13,7 @@ from zoefs.contract.home import RESERVE, Home
 from zoefs.contract.words import LONGEST_STATUS
 from zoefs.disk.files import free, modified, open_or_none, size
 from zoefs.disk.lock import holder
+from zoefs.disk.process import began
 from zoefs.mount import readers
 from zoefs.mount.metrics import Metrics
 from zoefs.mount.tree import FileRow, help_text
@@ -45,10 +46,11 @@ class Content:
         state = holder(self.home.supervisor_lock)
         health = state.health(time.time())
         beat = utc(state.beat) if state.beat else "-"
+        since = utc(began(state.mark)) if health == "ok" else beat
         why = {"ok": f"pid {state.mark.pid}", "degraded": f"no heartbeat since {beat}", "absent": "not running"}[health]
         lines = [
             f"mount ok since {self.began} pid {os.getpid()}",
-            f"supervisor {health} since {beat} {why}{full}{told}",
+            f"supervisor {health} since {since} {why}{full}{told}",
         ]
         lines += [f"{part} absent since - not in this version" for part in _LATER]
         return "".join(line + "\n" for line in lines).encode()
@@ -109,8 +111,10 @@ class Content:
     def mtime(self, view: View, row: FileRow) -> int:
         """When an agent's file last changed, in nanoseconds. An editor asks whether somebody else changed its file."""
         match row.name:
-            case "in" | "ctl":
+            case "in" | "ctl" | "wait":
                 return view.made
+            case "status":
+                return view.word_mtime
             case "spec":
                 return modified(view.home.spec)
             case _:

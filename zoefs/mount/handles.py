@@ -87,7 +87,7 @@ class WaitHandle(Handle):
     """`wait`: the word once the agent is settled, else nothing after WAIT_SECONDS."""
 
     def __init__(self, view: View, nonblocking: bool) -> None:
-        super().__init__(view, "statuses")
+        super().__init__(view, "settlings")
         self._view = view
         self._nonblocking = nonblocking
 

@@ -1,7 +1,8 @@
 """`metrics`: what the agents and this mount did, in Prometheus' text format (source: its exposition formats, 0.0.4).
 
 Rules. Totals only grow in the life of a mount: those of a retired agent stay counted. The text is made anew at most
-once a second, since it looks at every agent.
+once a second, since it looks at every agent. Numbers fill a column, so that a text made between a client's stat(2)
+and its read(2) is as long as that of before.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 
 import attrs
+import trio
 
 from zoefs.contract.home import Home
 from zoefs.contract.words import How, Status
@@ -19,6 +21,7 @@ from zoefs.disk.lock import holder
 from zoefs.mount.view import View
 
 FRESH_SECONDS = 1.0
+WIDTH = 16
 
 Samples = list[tuple[str, float]]
 """The label's value, empty where the family has no label, and the number."""
@@ -64,7 +67,7 @@ class Metrics:
         lines = [f"# HELP {row.name} {row.doc}", f"# TYPE {row.name} {row.kind}"]
         for value, number in row.look(self, views):
             label = f'{{{row.label}="{value}"}}' if row.label else ""
-            lines.append(f"{row.name}{label} {number:.10g}")
+            lines.append(f"{row.name}{label} {number:{WIDTH}.10g}")
         return "".join(line + "\n" for line in lines).encode()
 
     def totals(self, views: list[View]) -> Totals:
@@ -157,6 +160,12 @@ FAMILIES: dict[str, Family] = {
                 (errno.errorcode.get(number, str(number)), count) for number, count in sorted(metrics.refusals.items())
             ],
             "errno",
+        ),
+        Family(
+            "zoefs_tasks",
+            "gauge",
+            "Tasks of this mount: one for each request that waits, a read of `wait` above all, and a few more.",
+            lambda metrics, views: [("", trio.lowlevel.current_statistics().tasks_living)],
         ),
         Family(
             "zoefs_supervisor_heartbeat_age_seconds",

@@ -25,12 +25,15 @@ from zoefs.mount.nodes import Found
 from zoefs.mount.passfiles import Listing, PassHandle
 from zoefs.mount.pollers import Pollers
 from zoefs.mount.replies import entry
-from zoefs.mount.service import Service
+from zoefs.mount.service import Make, Service
 from zoefs.mount.view import View
 
 log = logging.getLogger("zoefs.mount")
 P = ParamSpec("P")
 R = TypeVar("R")
+Names = list[tuple[bytes, Make]]
+KINDS: list[str] = []
+"""The requests that are counted, each from the start on."""
 
 
 def guarded(
@@ -41,6 +44,7 @@ def guarded(
     Requests and errors are counted.
     """
     kind = handler.__name__
+    KINDS.append(kind)
     answer: Callable[..., Coroutine[Any, Any, R]] = handler
 
     @functools.wraps(handler)
@@ -76,8 +80,9 @@ class Operations(pyfuse3.Operations):
         self._through = service.through
         self._owns = service.through.nodes.owns
         self.asked, self.refused = service.metrics.operations, service.metrics.refusals
+        self.asked.update(dict.fromkeys(KINDS, 0))
         self._handles: dict[int, Handle] = {}
-        self._directories: dict[int, list[tuple[bytes, Callable[[], Attributes | Found]]]] = {}
+        self._directories: dict[int, tuple[int, Names]] = {}
         self._listings: dict[int, Listing] = {}
         self._next = 1
         self._pollers = Pollers(self._handles)
@@ -216,14 +221,17 @@ class Operations(pyfuse3.Operations):
         if listing is not None:
             self._listings[fh] = listing
         else:
-            self._directories[fh] = [(os.fsencode(name), make) for name, make in self._service.listing(inode)]
+            self._directories[fh] = inode, []
         return FileHandleT(fh)
 
     @guarded
     async def readdir(self, fh: FileHandleT, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         if fh in self._listings:
             return await self._read_listing(self._listings[fh], start_id, token)
-        entries = self._directories[fh]
+        inode, entries = self._directories[fh]
+        if start_id == 0:  # the beginning, or a rewind: what is there now
+            entries = [(os.fsencode(name), make) for name, make in self._service.listing(inode)]
+            self._directories[fh] = inode, entries
         for n in range(start_id, len(entries)):
             name, make = entries[n]
             try:

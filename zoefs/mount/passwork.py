@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from zoefs.disk.beneath import RENAME_EXCHANGE, Finder, Held, find, rename
+from zoefs.disk.beneath import RENAME_EXCHANGE, Finder, Held, find, find_cached, rename
 from zoefs.mount.nodes import Node, Nodes
 from zoefs.mount.tree import Through
 
@@ -68,7 +68,8 @@ def open_file(finder: Finder, nodes: Nodes, node: Node, opened: Held | None, fla
     found = nodes.held(finder, node, opened)
     if not stat.S_ISREG(found.stat().st_mode):
         raise OSError(errno.ENXIO, "no file of bytes")
-    held = Held(os.open(found.path, (flags & _KEPT) | os.O_CLOEXEC))
+    at_once = os.O_NONBLOCK if finder is find_cached else 0  # who holds a lease on it may take its time
+    held = Held(os.open(found.path, (flags & _KEPT) | os.O_CLOEXEC | at_once))
     if flags & os.O_TRUNC:
         _truncate(held, flags, 0)
     return held

@@ -66,4 +66,10 @@ class Pollers:
 
 
 def _is_ready(handle: Handle) -> bool:
-    return handle.ready or (handle.view is not None and (handle.view.gone or handle.view.closing))
+    """Whether who polls is to read: where looking fails, that read says why, and no writer has to hear of it."""
+    if handle.view is not None and (handle.view.gone or handle.view.closing):
+        return True
+    try:
+        return handle.ready
+    except OSError:
+        return True

@@ -54,6 +54,7 @@ from zoefs.mount.writing import CtlHandle, OutHandle, PromptHandle, SpecHandle
 
 _WRITES = os.O_WRONLY | os.O_RDWR
 _INBOX, _STATUS = FILES["inbox"].index, FILES["status"].index
+_ROOT_LINKS = 2 + sum(row.through is not None or row.name == "agents" for row in ROOT.values())
 _WRITTEN = {"in": What.IN, "out": What.OUT, "ctl": What.CTL, "spec": What.SPEC}
 
 Make = Callable[[], Attributes | Found]
@@ -73,7 +74,7 @@ class Service:
         self._numbers: dict[int, View] = {}
         self._last_number = 0
         self._creating: set[str] = set()
-        self._mtime = time.time_ns()
+        self._mtime = self._began = self._names = time.time_ns()
         self._closing = False
         past = recent(home.mount_log)
         self._log = Writer(home.mount_log, max((event.seq for event in past), default=0), limit=sizes.log)
@@ -102,7 +103,7 @@ class Service:
         if t >= view.fold.created_t:
             view.refusal_t, view.refusal = t, text
         self.views[name] = self._numbers[view.number] = view
-        self._mtime = time.time_ns()
+        self._mtime = self._names = time.time_ns()
         return view
 
     def _refuse(self, view: View, number: int, sentence: str, by: str) -> None:
@@ -183,15 +184,16 @@ class Service:
         if inode >= AGENT_BASE:
             return self._agent_attributes(*self._agent_of(inode))
         if inode == ROOT_INODE:
-            return Attributes(inode, stat.S_IFDIR | 0o755, 0, self._mtime, LONG, LONG, 2)
+            return Attributes(inode, stat.S_IFDIR | 0o755, 0, self._began, LONG, LONG, _ROOT_LINKS)
         if inode == LIST_INODE:
             length = len(self._content.listing(self.views.values()))
             return Attributes(inode, stat.S_IFREG | LIST.mode, length, self._mtime, 0.0, LONG)
         row = ROOT_BY_INDEX[inode - ROOT_INODE]
         if inode == AGENTS_INODE:
-            return Attributes(inode, stat.S_IFDIR | row.mode, 0, self._mtime, LONG, LONG, 2)
+            return Attributes(inode, stat.S_IFDIR | row.mode, 0, self._names, LONG, LONG, 2 + len(self.views))
+        mtime = self._began if row.attr_seconds else self._mtime
         length = len(self._content.root(row.name, self.views.values()))
-        return Attributes(inode, stat.S_IFREG | row.mode, length, self._mtime, row.attr_seconds, LONG)
+        return Attributes(inode, stat.S_IFREG | row.mode, length, mtime, row.attr_seconds, LONG)
 
     def _root_attributes(self, inode: int) -> Attributes | Found:
         return self.through.root(inode) if self.through.nodes.owns(inode) else self.attributes(inode)
@@ -385,6 +387,7 @@ class Service:
         view.gone = True
         self.metrics.retired.add(view)
         del self.views[name]
+        self._names = time.time_ns()
         self._inboxes.retired(view)
         view.publish()
         await trio.to_thread.run_sync(self._sync_retired)

@@ -87,7 +87,7 @@ FILES: dict[str, FileRow] = _numbered(
         0o444,
         "the status word once the agent is settled, else nothing after 0.8 s; ls does not list it",
         listed=False,
-        wakes="statuses",
+        wakes="settlings",
         attr_seconds=LONG,
     ),
     FileRow("ctl", 0o200, "verbs, one a line, see below; `#KEY verb` has a receipt in inbox/KEY", attr_seconds=LONG),

@@ -47,8 +47,8 @@ class Queued:
 
 class View:
     """See module. `number` makes its inode numbers; `refuse` notes a refusal in the mount's log; `published` is told
-    of each change, with whether the word is another. `ended`: turns seen to end, by how they did. `made` and `mtime`:
-    when the agent was made and last changed, in nanoseconds since 1970."""
+    of each change, with whether the word is another. `ended`: turns seen to end, by how they did. `made`, `mtime` and
+    `word_mtime`: when the agent was made and last changed, and when its word did, in nanoseconds since 1970."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class View:
         self.journal = home.journal(agent.name)
         self.born = read_text(agent.born)
         self.maker = read_text(agent.maker)
-        self.made = self.mtime = agent.born.stat().st_mtime_ns
+        self.made = self.mtime = self.word_mtime = agent.born.stat().st_mtime_ns
         self._refuse = refuse
         self._published = published
         self._read_history()
@@ -83,13 +83,13 @@ class View:
         self.gone = False
         self.closing = False
         self.changed = trio.Event()
-        self.counters = {"statuses": 1, "outs": 1}
+        self.counters = {"statuses": 1, "settlings": 1, "outs": 1}
         self.ended: collections.Counter[str] = collections.Counter()
         self.status = Status.AWAIT
         self.word = b""
-        self._moment: tuple[object, ...] = ()
         self.read_spec()
         self._find_waiting()
+        self._moment = self._moments()
 
     # -- what waits ---------------------------------------------------------------------------------------------
 
@@ -238,13 +238,11 @@ class View:
             self.spec_error = error.placed
             self.spec = Spec(backend=self.fold.backend or DEFAULT_BACKEND)
 
-    def _set_status(self) -> bool:
+    def _set_status(self) -> None:
         waiting = Waiting(self.arriving, sum(q.order.kind in PROMPTS for q in self.waiting.values()))
         status = status_of(self.fold, waiting, self.backend.transport)
-        different = status is not self.status or not self.word
         self.status = status
         self.word = status.encode() + b"\n"
-        return different
 
     @property
     def settled(self) -> bool:
@@ -256,15 +254,21 @@ class View:
     def publish(self) -> None:
         """Compute the status after a change and wake whoever waits."""
         self.mtime = time.time_ns()
-        different = self._set_status()
-        ended = self.fold.turn - self.fold.turn_open
-        moment = (self.status, self.settled, ended)  # the same word after another turn is news to who slept through it
-        if moment != self._moment:
-            self._moment = moment
-            self.counters["statuses"] += 1
+        self._set_status()
+        before, self._moment = self._moment, self._moments()
+        for counter, moment in self._moment.items():
+            self.counters[counter] += moment != before[counter]
+        different = self.status is not before["statuses"][0]
+        if different:
+            self.word_mtime = self.mtime
         self.changed.set()
         self.changed = trio.Event()
         self._published(self, different)
+
+    def _moments(self) -> dict[str, tuple[object, ...]]:
+        """What counts as another `status` and another `wait`: the same word after another turn is news."""
+        ended = self.fold.turn - self.fold.turn_open
+        return {"statuses": (self.status, ended), "settlings": (self.status, ended, self.settled)}
 
     def status_after_pending(self) -> Status:
         """The status that the verbs under way lead to: what a further verb will meet."""
