@@ -68,7 +68,10 @@ class Crowd:
         return int(found[1]) if found else 0
 
     def refusals(self) -> dict[str, str]:
-        """The errors that the mount answered, by errno; ENOENT left out: a look for a name that is not there."""
+        """The errors that the mount answered until now; ENOENT left out: a look for a name that is not there."""
+        kind, asked = "zoefs_operations_total", '{kind="read"}'
+        before = self.metric(kind, asked)
+        wait_for(lambda: self.metric(kind, asked) != before, "a text made after this call")
         text = (self.tree.mount / "metrics").read_text()
         return dict(re.findall(r'zoefs_refusals_total\{errno="(\w+)"\} +(\d+)', text.replace("ENOENT", "")))
 

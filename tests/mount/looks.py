@@ -157,7 +157,6 @@ _GIT = "export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null GIT_DIR=$
 LOOKS: dict[str, tuple[str, Callable[[Sight, str, Path], None]]] = {
     "ls -lR": ("ls -lR | grep -c '^[-dlp]'", _counted),
     "ls -laR": ("ls -laR | grep -c '^[-dlp]'", _counted_all),
-    "ls -iZ": ("ls -1iZRA . > /dev/null", _nothing),
     "stat": ("find . -mindepth 1 -exec stat -c '%n %s' {} +", _sizes),
     "find": ("find . -print", _paths),
     "find -size": ("find . -type f -size +0", _not_empty),
@@ -165,8 +164,7 @@ LOOKS: dict[str, tuple[str, Callable[[Sight, str, Path], None]]] = {
     "grep -r": (f"grep -rl '{NEEDLE}' .", _needles),
     "grep -R": (f"grep -RlD skip '{NEEDLE}' .", _needles_far),
     "cp -r": ("cp -r . $COPY", _is_copy),
-    "cp -a": ("cp -a . $COPY", _is_faithful),
-    "cp --sparse": ("cp -r --sparse=always --reflink=auto . $COPY", _is_copy),
+    "cp -a": ("cp -a --sparse=always --reflink=auto . $COPY", _is_faithful),
     "tar": (
         "tar cf $COPY.tar . && tar df $COPY.tar --exclude=./metrics && tar tf $COPY.tar | sed 's:/$::' &&"
         "mkdir $COPY && tar xpf $COPY.tar -C $COPY",
