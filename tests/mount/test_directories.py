@@ -7,7 +7,7 @@ import os
 import struct
 from pathlib import Path
 
-from tests.living import Tree
+from tests.living import Tree, wait_for
 from tests.mount.clients import ask, busy, fresh, put, word
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -90,7 +90,6 @@ def test_health_tells_since_when(shared: Tree) -> None:
     """Each part's beginning, which does not change while it lives."""
     health = (shared.mount / "health").read_text()
     first = shared.part("supervisor").beat
-    while shared.part("supervisor").beat == first:
-        assert (shared.mount / "health").read_text() == health
+    wait_for(lambda: shared.part("supervisor").beat != first, "its heart beats")
     assert (shared.mount / "health").read_text() == health
     assert health.splitlines()[1].startswith("supervisor ok since 2")
