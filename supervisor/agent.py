@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import assert_never
 
 import trio
 
 from supervisor import ctl, endings, hearing, starts, turns
-from supervisor.decide import Act, Bytes, Do, Give, NoteGone, Obey, TakeOut, View, decide, wake_at
-from supervisor.desk import Desk
+from supervisor.decide import Act, Bytes, Do, Give, NoteGone, Obey, TakeOut, View, decide, waits, wake_at
+from supervisor.desk import ASLEEP, Desk
 from supervisor.hub import FULL
 from supervisor.upkeep import Upkeep
 from zoefs.contract.events import Kind, seconds
-from zoefs.contract.home import PROMPTS, OrderKind, parse_order
+from zoefs.contract.home import PROMPTS, AgentHome, OrderKind, parse_order
 from zoefs.contract.lifecycle import Life
-from zoefs.contract.words import Verb
+from zoefs.contract.words import AgentName, Verb
 from zoefs.disk.files import names, read_text
 from zoefs.disk.history import load
 from zoefs.disk.journal import Writer
 
 HANDSHAKE_SECONDS = 60.0
+COARSE_NS = 100_000_000
+_AN_AGENT = AgentHome(AgentName("a"), Path("a"))
+_WRITTEN_BY_OTHERS = tuple(
+    str(path.relative_to(_AN_AGENT.path))
+    for path in (_AN_AGENT.new, _AN_AGENT.cancelled, _AN_AGENT.cut, _AN_AGENT.spec, _AN_AGENT.born)
+)
+"""Names in an agent's directory. A sweep looks at those of every agent, so they are made once."""
 BETWEEN_BITS, BETWEEN_FIRST = 0.03, 0.002
 """Seconds between two readings of a CLI that is in the middle of a piece: few at first, more while it goes on."""
 
@@ -31,15 +39,24 @@ class Gone(Exception):
 
 
 class Agent(Desk):
-    """See module."""
+    """See module. `seen`: how its directory was when it was last looked at, where that is certain."""
 
+    __slots__ = ("seen", "upkeep")
     upkeep: Upkeep
 
     async def keep(self) -> None:
-        """Keep the agent until it is retired (raises Gone). Any other error: begin again from disk."""
-        await self.load()
+        """Keep the agent until there is nothing to do before somebody wakes it, or until it is retired (raises Gone).
+
+        Any other error: begin again from disk.
+        """
+        if self.journal is None:
+            try:
+                await self.load()
+            finally:
+                self.hub.was_read(self.home.name)
         while True:
             self.woken, self.called = trio.Event(), trio.Event()
+            seen = self.stamps()
             view = await self.look()
             self.upkeep.keep(self.fold, self.hub.nursery)
             act = decide(view)
@@ -47,7 +64,36 @@ class Agent(Desk):
                 await self.upkeep.rotate(self.fold)
                 await self.act(act)
                 continue
-            await self.listen(wake_at(view))
+            at = wake_at(view)
+            if not view.slot and waits(view):
+                self.hub.line.add(self.home.name)
+            if not at and self.running is None and not self.called.is_set():
+                self.rest(seen)
+                return
+            await self.listen(at)
+
+    def rest(self, seen: int) -> None:
+        """Hold nothing but what is known: no task, no descriptor. A wake begins again where this ends."""
+        assert self.journal is not None
+        self.journal.rest()
+        self.seen, self.rests = seen, True
+        self.woken = self.called = ASLEEP
+
+    def stamps(self) -> int:
+        """One number for the state of what others write; 0 where it changed too lately to be told from a change to
+        come, since a disk's clock is coarse."""
+        times = []
+        for path in _WRITTEN_BY_OTHERS:
+            try:
+                times.append(os.stat(f"{self.home.path}/{path}").st_mtime_ns)
+            except OSError:
+                times.append(0)
+        return hash(tuple(times)) if max(times) < time.time_ns() - COARSE_NS else 0
+
+    def glance(self) -> None:
+        """Have it look again, if something on disk changed that nobody told of."""
+        if not self.rests or not self.seen or self.stamps() != self.seen:
+            self.wake()
 
     async def listen(self, at: float) -> None:
         """Return when it is time to look again: `at` (0 is never) at the latest.
@@ -74,7 +120,7 @@ class Agent(Desk):
         if not self.born:
             raise Gone
         path = self.hub.home.journal(self.home.name)
-        history = await trio.to_thread.run_sync(load, path, self.home.snapshot, self.born)
+        history = await trio.to_thread.run_sync(load, path, self.home.snapshot, self.born, limiter=self.hub.readers)
         self.fold = history.fold
         self.journal = Writer(path, self.fold.seq)
         self.upkeep = Upkeep(self.journal, self.home.snapshot, self.hub.sizes, history.replayed)

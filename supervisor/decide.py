@@ -218,6 +218,11 @@ def _with_bytes(view: View, act: Do) -> Do | None:
             return Do.LOSE
 
 
+def waits(view: View) -> bool:
+    """Whether something is to be done for which there is no place or no room."""
+    return bool(view.turn_open or view.prompts or view.line or view.wanted or view.life is Life.BACKOFF)
+
+
 def wake_at(view: View) -> float:
     """When, at the latest, to look again though nothing was heard; 0 is never. Never in the past: `decide` acted."""
     if view.life in (Life.STARTING, Life.UP):
@@ -226,6 +231,6 @@ def wake_at(view: View) -> float:
         times = [view.until]
     else:
         times = []
-    if not view.room:
+    if not view.room and waits(view):
         times.append(view.now + NO_ROOM_SECONDS)
     return min((t for t in times if t > view.now), default=0.0)

@@ -32,6 +32,9 @@ PIPE_BUF = 4096
 INTERRUPT_ANSWER = 5.0
 """Seconds that a CLI has to end a turn it was told to interrupt; then its process is ended."""
 
+ASLEEP = trio.Event()
+"""Stands for both events of an agent that has no task."""
+
 Note = tuple[str, Mapping[str, Any]]
 
 
@@ -56,14 +59,37 @@ class Desk:
     ctl that are begun and not done; `ctl_orders`: those claimed; `wanted`: a verb asked for a start; `resume`: what the
     last words of a CLI said of how to start the next; `running_resumed`: how the present one was started. `called`:
     something other than the CLI's output may have changed. `starved`: the incarnation under whose open turn the disk
-    was full, else 0. `turned`: the last one that ended was turned away as started the wrong way.
+    was full, else 0. `turned`: the last one that ended was turned away as started the wrong way. `rests`: it has no
+    task, since there is nothing to do; the next wake begins one.
     """
+
+    __slots__ = (
+        "born",
+        "called",
+        "ctl_orders",
+        "ending",
+        "fold",
+        "home",
+        "hub",
+        "journal",
+        "pending",
+        "rests",
+        "resume",
+        "running",
+        "running_resumed",
+        "spec",
+        "spec_error",
+        "starved",
+        "turned",
+        "wanted",
+        "woken",
+    )
 
     def __init__(self, home: AgentHome, hub: Hub) -> None:
         self.home = home
         self.hub = hub
-        self.woken = trio.Event()
-        self.called = trio.Event()
+        self.rests = False
+        self.woken = self.called = ASLEEP
         self.starved = 0
         self.running: Running | None = None
         self.journal: Writer | None = None
@@ -75,13 +101,15 @@ class Desk:
         self.resume: bool | None = None
         self.running_resumed: bool | None = None
         self.turned = False
-        self.spec_text = b""
         self.spec_error = ""
         self.spec = Spec(backend=DEFAULT_BACKEND)
         self.ctl_orders: list[Order] = []
 
     def wake(self) -> None:
         """Have the agent look again at everything."""
+        if self.rests:
+            self.rests = False
+            self.hub.rouse(self.home.name)
         self.called.set()
         self.woken.set()
 
@@ -105,11 +133,7 @@ class Desk:
         self.wake()
 
     def read_spec(self) -> None:
-        text = (read(self.home.spec) or b"") + b"\0" + (read(self.hub.home.config) or b"")
-        if text == self.spec_text:
-            return
-        self.spec_text = text
-        own, _, config = text.partition(b"\0")
+        own, config = read(self.home.spec) or b"", read(self.hub.home.config) or b""
         try:
             self.spec = effective(own.decode(errors="replace"), config.decode(errors="replace"))
             self.spec_error = ""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import attrs
@@ -17,6 +18,9 @@ from zoefs.disk.files import free
 from zoefs.disk.journal import Sizes
 
 STARTS_AT_ONCE = 3
+LIMIT_SECONDS = 60.0
+READS_AT_ONCE = 4
+"""Journals that are read at the same moment: more would only keep more of them in memory."""
 FULL = 1 << 14
 """With fewer bytes free, what a CLI writes may be lost."""
 
@@ -31,6 +35,13 @@ class Kept(Protocol):
     """An agent, as far as the others need it."""
 
     running: Running | None
+    rests: bool
+
+    async def keep(self) -> None:
+        """Keep it until it rests."""
+
+    def forget(self) -> None:
+        """Let go of everything in memory."""
 
     def wake(self) -> None:
         """Have it look again."""
@@ -38,10 +49,15 @@ class Kept(Protocol):
     def hear(self) -> None:
         """Have it listen to its CLI."""
 
+    def glance(self) -> None:
+        """Have it look again, if something on disk changed that nobody told of."""
+
 
 @attrs.define
 class Hub:
-    """What all agents of one supervisor share. `resting`: it goes, and takes the CLIs with it."""
+    """What all agents of one supervisor share. `resting`: it goes, and takes the CLIs with it. `rouse` begins the task
+    of an agent that has none. `unread`: those that were not read from disk yet; `took_in`: all that were there at the
+    start are. `line`: those that wait for a start."""
 
     home: Home
     boot: str
@@ -51,11 +67,17 @@ class Hub:
     resting: bool = False
     room: bool = True
     starting: set[str] = attrs.Factory(set)
-
-    @property
-    def sizes(self) -> Sizes:
-        """How long journals grow."""
-        return Sizes.of(self.env)
+    rouse: Callable[[str], None] = lambda name: None
+    unread: set[str] = attrs.Factory(set)
+    took_in: bool = False
+    line: set[str] = attrs.Factory(set)
+    readers: trio.CapacityLimiter = attrs.Factory(lambda: trio.CapacityLimiter(READS_AT_ONCE))
+    readings: trio.lowlevel.ParkingLot = attrs.Factory(trio.lowlevel.ParkingLot)
+    files: int = 0
+    """How many files at once what we start may open; 0: as many as we."""
+    _told: float = -LIMIT_SECONDS
+    sizes: Sizes = attrs.field(default=attrs.Factory(lambda self: Sizes.of(self.env), takes_self=True))
+    """How long journals grow."""
 
     @property
     def mount(self) -> str:
@@ -82,5 +104,18 @@ class Hub:
         """A start is over, well or badly: the next in line may go."""
         if name in self.starting:
             self.starting.discard(name)
-            for agent in self.agents.values():
-                agent.wake()
+            line, self.line = self.line, set()
+            for other in line & self.agents.keys():
+                self.agents[other].wake()
+
+    def was_read(self, name: str) -> None:
+        """An agent was read from disk, or cannot be for now."""
+        self.unread.discard(name)
+        self.readings.unpark_all()
+
+    def complain_of_limit(self) -> None:
+        """Say, now and then, that there are too few descriptors."""
+        if time.monotonic() - self._told >= LIMIT_SECONDS:
+            self._told = time.monotonic()
+            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            complain(f"no descriptor is left (the limit is {limit}): agents wait; raise it (ulimit -Hn, LimitNOFILE=)")

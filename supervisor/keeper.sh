@@ -1,8 +1,8 @@
 # The keeper: the smallest process between the supervisor and a CLI, so that neither needs the other to live.
-# Usage: sh keeper.sh AGENT_DIR INCARNATION BOOT CWD PROGRAM [ARGUMENT...]
+# Usage: sh keeper.sh AGENT_DIR INCARNATION BOOT CWD FILES PROGRAM [ARGUMENT...]
 # Descriptors given: 1 raw (append) · 2 err (append) · 7 the CLI's stdin · 8 the FIFO held open (stream) · 9 the lock
-dir=$1 inc=$2 boot=$3 cwd=$4
-shift 4
+dir=$1 inc=$2 boot=$3 cwd=$4 files=$5
+shift 5
 trap : HUP INT TERM
 trap 'exec 8>&-' USR1
 mark() { # the fields of /proc/PID/stat from the third on; the start time is the 22nd of all
@@ -11,6 +11,7 @@ mark() { # the fields of /proc/PID/stat from the third on; the start time is the
 }
 read -r stat <"/proc/$$/stat" && mark "$stat" || exit 70
 cd "$cwd" || exit 71
+[ -z "$files" ] || ulimit -S -n "$files" || exit 72 # the supervisor raised it for itself alone
 env --default-signal=INT,QUIT -- "$@" <&7 7<&- 8>&- 9>&- &
 cli=$!
 exec 7<&- 1>&-

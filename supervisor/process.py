@@ -98,13 +98,15 @@ def start(
     argv: Sequence[str],
     env: Mapping[str, str],
     prompt: Path | None,
+    files: int = 0,
 ) -> Mark:
     """Start a CLI under a new keeper; returns the keeper's mark.
 
     `lock` is a descriptor that holds the agent's lock; the keeper keeps it, the caller closes its own. `prompt` is
-    the file to be the CLI's stdin (transport `turn`); None makes a FIFO (transport `stream`). Raises OSError.
+    the file to be the CLI's stdin (transport `turn`); None makes a FIFO (transport `stream`). `files`: how many it may
+    have open at once, -1 for any number; 0 leaves it what we may. Raises OSError.
     """
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, contextlib.ExitStack() as undone:
 
         def opened(path: Path, flags: int) -> int:
             fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
@@ -117,6 +119,7 @@ def start(
         given: list[tuple[int, int]] = []
         if prompt is None:
             agent.stdin.unlink(missing_ok=True)
+            undone.callback(agent.stdin.unlink, missing_ok=True)
             os.mkfifo(agent.stdin, 0o600)
             given.append((opened(agent.stdin, os.O_RDWR), _FIFO))
             given.append((opened(agent.stdin, os.O_RDONLY), _STDIN))
@@ -138,15 +141,17 @@ def start(
         words = list(argv)
         if "=" in words[0]:  # env would take it for NAME=value
             words = ["/bin/sh", "-c", 'exec "$@"', "sh", *words]
+        limit = "unlimited" if files < 0 else str(files or "")
         pid = os.posix_spawn(
             "/bin/sh",
-            ["sh", str(_KEEPER), str(agent.path), str(inc), boot, str(cwd), *words],
+            ["sh", str(_KEEPER), str(agent.path), str(inc), boot, str(cwd), limit, *words],
             dict(env),
             file_actions=actions,
             setsid=True,
             setsigmask=[],
             setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGQUIT],
         )
+        undone.pop_all()
     return Mark(pid, start_time(pid), boot)
 
 

@@ -190,7 +190,7 @@ async def _spawn(desk: Desk) -> bool:
         env |= codec.environment()
         prompt = desk.home.taken / desk.fold.given_order if turn else None
         boot = desk.hub.boot
-        keeper = process.start(desk.home, inc, lock, boot, cwd_of(desk), codec.argv(), env, prompt)
+        keeper = process.start(desk.home, inc, lock, boot, cwd_of(desk), codec.argv(), env, prompt, desk.hub.files)
     except OSError as error:
         if error.errno != errno.E2BIG:
             raise

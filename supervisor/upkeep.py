@@ -33,6 +33,8 @@ class Upkeep:
     no fewer than it takes itself; `_longest`: beyond this length a new segment is begun.
     """
 
+    __slots__ = ("_every", "_keeping", "_kept", "_longest", "journal", "path", "sizes")
+
     def __init__(self, journal: Writer, path: Path, sizes: Sizes, replayed: int) -> None:
         self.journal = journal
         self.path = path

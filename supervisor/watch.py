@@ -12,8 +12,10 @@ from pathlib import Path
 import trio
 from inotify_simple import INotify, flags
 
+from supervisor.hub import complain
 from zoefs.contract.home import AgentHome, Home
 
+INSTEAD = "what it would tell of is looked for every half second instead"
 _ORDERS = flags.MOVED_TO | flags.CREATE
 _RAW = flags.MODIFY
 BURST, RATE = 200.0, 1000.0
@@ -22,42 +24,65 @@ _AGENTS = flags.CREATE | flags.MOVED_TO | flags.MOVED_FROM | flags.DELETE
 
 
 class Watch:
-    """Calls `wake(name)` for an agent whose orders changed, `wake(None)` where agents came or went, and `hear(name)`
-    for one whose CLI wrote something."""
+    """Calls `wake(name)` for an agent that is new, or whose orders changed, or that went, `hear(name)` for one whose
+    CLI wrote something. `blind`: those whose changes nothing tells of; `deaf`: nothing tells of new agents either."""
 
-    def __init__(self, home: Home, wake: Callable[[str | None], None], hear: Callable[[str], None]) -> None:
-        self._inotify = INotify(nonblocking=True)
+    def __init__(self, home: Home, wake: Callable[[str], None], hear: Callable[[str], None]) -> None:
         self._wake = wake
         self._hear = hear
-        self._raw: dict[int, str] = {}
-        self._names: dict[int, str | None] = {self._inotify.add_watch(str(home.agents), _AGENTS): None}
+        self._raw: set[int] = set()
+        self._names: dict[int, str] = {}
+        self._watches: dict[str, list[int]] = {}
+        self._agents = -1
+        self.blind: set[str] = set()
+        self.deaf = False
+        self._inotify: INotify | None = None
+        try:
+            self._inotify = INotify(nonblocking=True)
+            self._agents = int(self._inotify.add_watch(str(home.agents), _AGENTS))
+        except OSError as error:
+            self.deaf = True
+            complain(f"no inotify to be had (fs.inotify.max_user_instances): {error.strerror}; {INSTEAD}")
 
     def add(self, agent: AgentHome) -> None:
         """Watch one agent's directories; the kernel drops the watch when they go."""
-        for path in (agent.new, agent.cancelled, agent.cut):
-            self._add(path, _ORDERS, agent.name)
-        wd = self._add(agent.path / "raw", _RAW, agent.name)
-        if wd is not None:
-            self._raw[wd] = agent.name
+        raw = agent.path / "raw"
+        for path, mask in ((agent.new, _ORDERS), (agent.cancelled, _ORDERS), (agent.cut, _ORDERS), (raw, _RAW)):
+            wd = self._add(path, mask, agent.name)
+            if wd is not None:
+                self._names[wd] = agent.name
+                self._watches.setdefault(agent.name, []).append(wd)
+                if path is raw:
+                    self._raw.add(wd)
 
     def drop(self, name: str) -> None:
         """Watch an agent no longer: its directory was moved away."""
-        for wd in [wd for wd, owner in self._names.items() if owner == name]:
-            del self._names[wd]
-            self._raw.pop(wd, None)
-            with contextlib.suppress(OSError):
-                self._inotify.rm_watch(wd)
+        self.blind.discard(name)
+        for wd in self._watches.pop(name, ()):
+            self._names.pop(wd, None)
+            self._raw.discard(wd)
+            if self._inotify is not None:
+                with contextlib.suppress(OSError):
+                    self._inotify.rm_watch(wd)
 
     def _add(self, path: Path, mask: int, name: str) -> int | None:
+        if self._inotify is None:
+            self.blind.add(name)
+            return None
         try:
-            wd = int(self._inotify.add_watch(str(path), mask | flags.ONLYDIR))
-        except OSError:
-            return None  # gone, or no watch to be had: the sweep looks instead
-        self._names[wd] = name
-        return wd
+            return int(self._inotify.add_watch(str(path), mask | flags.ONLYDIR))
+        except FileNotFoundError:
+            return None  # gone
+        except OSError as error:
+            if not self.blind:
+                complain(f"{name}: no watch to be had (fs.inotify.max_user_watches): {error.strerror}; {INSTEAD}")
+            self.blind.add(name)
+            return None
 
     async def run(self) -> None:
         """Deliver wake-ups until cancelled. Under a flood of them, the kernel folds what comes within a moment."""
+        if self._inotify is None:
+            return
         credit, then = BURST, trio.current_time()
         while True:
             await trio.lowlevel.wait_readable(self._inotify.fileno())
@@ -69,14 +94,23 @@ class Watch:
                 if event.mask & flags.Q_OVERFLOW:
                     for name in set(self._names.values()):
                         self._wake(name)
-                elif event.wd in self._raw and not event.mask & flags.IGNORED:
-                    self._hear(self._raw[event.wd])
+                elif event.wd == self._agents:
+                    self._wake(event.name)
                 elif event.mask & flags.IGNORED:
-                    self._names.pop(event.wd, None)
-                    self._raw.pop(event.wd, None)
-                else:
-                    self._wake(self._names.get(event.wd))
+                    self._forget(event.wd)
+                elif event.wd in self._raw:
+                    self._hear(self._names[event.wd])
+                elif event.wd in self._names:
+                    self._wake(self._names[event.wd])
+
+    def _forget(self, wd: int) -> None:
+        """The kernel dropped this watch."""
+        name = self._names.pop(wd, None)
+        self._raw.discard(wd)
+        if name is not None:
+            self._watches[name].remove(wd)
 
     def close(self) -> None:
         """Stop watching."""
-        self._inotify.close()
+        if self._inotify is not None:
+            self._inotify.close()

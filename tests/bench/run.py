@@ -1,4 +1,4 @@
-"""python -m tests.bench.run [status|prompt|wake|up|decode|stream|all]: the tables, ours beside references of the run.
+"""python -m tests.bench.run [WHAT|all]: the tables, ours beside references of the run. WHAT is one of:
 
 status  open + read + close of `status`: a do-nothing pyfuse3 server, a minimal C server
 prompt  close() returned to bytes at the CLI, and prompt to answer: a bare chain of processes, tmux
@@ -6,6 +6,7 @@ wake    the CLI's line to a woken poll: the same
 up      `zoefs up`: a Python that imports what it needs
 decode  lines of a CLI decoded and journaled a second: a loop that parses and writes each
 stream  --agents agents at --rate deltas a second: one processor
+scale   --sizes agents: looking, memory, rest, start; a do-nothing server, tmpfs, few agents (not part of `all`)
 Without a `zoefs` command (see subject.py) only the references are shown.
 """
 
@@ -24,7 +25,7 @@ from pathlib import Path
 
 import attrs
 
-from tests.bench import decoding, streams
+from tests.bench import decoding, scale, streams
 from tests.bench.chain import chain
 from tests.bench.conversation import Conversation
 from tests.bench.handover import handover
@@ -36,6 +37,7 @@ from tests.bench.workshop import PATIENCE, Server, TreeOptions, compiled, mounte
 
 OURS = "zoefs"
 WHAT = ("status", "prompt", "wake", "up", "decode", "stream")
+LONG = ("scale",)
 LINES = 30_000
 IMPORTS = "import pyfuse3, trio, attrs, click"
 
@@ -50,6 +52,7 @@ class Plan:
     tree: TreeOptions
     agents: int
     rate: int
+    sizes: tuple[int, ...]
 
 
 # --- status
@@ -234,6 +237,7 @@ def tables(what: str, plan: Plan) -> list[Table]:
         "up": lambda: up(plan),
         "decode": lambda: decode(plan),
         "stream": lambda: stream(plan),
+        "scale": lambda: scale.scale(plan.command, plan.sizes, plan.rounds, 20 * plan.seconds),
     }
     return [table for name in wanted for table in makers[name]()]
 
@@ -241,13 +245,14 @@ def tables(what: str, plan: Plan) -> list[Table]:
 def main() -> None:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", default="all", choices=(*WHAT, "all"))
+    parser.add_argument("what", nargs="?", default="all", choices=(*WHAT, *LONG, "all"))
     parser.add_argument("--rounds", type=int, default=6, help="rounds that count (default 6)")
     parser.add_argument("--seconds", type=float, default=0.5, help="of a turn of `status` (default 0.5)")
     parser.add_argument("--cycles", type=int, default=20, help="prompts in a turn of the others (default 20)")
     parser.add_argument("--transport", choices=("exec", "stream", "both"), default="exec")
     parser.add_argument("--agents", type=int, default=100, help="of `stream` (default 100)")
     parser.add_argument("--rate", type=int, default=100, help="deltas a second of each agent of `stream` (default 100)")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10, 100, 1000, 10000], help="agents of `scale`")
     parser.add_argument("--references", action="store_true", help="without ours")
     parser.add_argument("--tree", nargs="*", default=[], help="key=value of the reference tree (TreeOptions)")
     args = parser.parse_args()
@@ -261,6 +266,7 @@ def main() -> None:
         tree=TreeOptions.parse(args.tree),
         agents=args.agents,
         rate=args.rate,
+        sizes=tuple(args.sizes),
     )
     print(f"{platform.release()}, Python {platform.python_version()}, {len(ALL_CPUS)} processors, {plan.rounds} rounds")
     print(

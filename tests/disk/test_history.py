@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -315,3 +317,30 @@ def test_what_a_killed_supervisor_left_half_written_is_taken_away(ground: Ground
         (ground.kept.parent / name).touch()
     upkeep(ground).begin()
     assert names(ground.kept.parent) == [".other.17.3", "r1.jsonl"]
+
+
+LISTINGS = """
+import sys
+from pathlib import Path
+from zoefs.disk.history import load
+listed = []
+sys.addaudithook(lambda event, args: listed.append(args[0]) if event in ("os.listdir", "os.scandir") else None)
+history = load(Path(sys.argv[1]), Path(sys.argv[2]), "b")
+assert not history.tail.read()
+print(history.fold.seq, len(listed))
+"""
+
+
+@pytest.mark.parametrize("kept", ["in it", "behind an older one", "at the end of an older one", "not"])
+def test_a_start_lists_no_directory_for_each_agent(ground: Ground, kept: str) -> None:
+    """Of ten thousand journals in one directory, each would cost a look at all."""
+    ground.live(3, 100, rotate=0.05 if kept == "behind an older one" else 0.0)
+    if kept != "not":
+        ground.keep()
+    if kept == "at the end of an older one":
+        ground.writer.rotate()
+        ground.keep()
+    ground.note("note")
+    words = [sys.executable, "-c", LISTINGS, str(ground.journal), str(ground.kept)]
+    done = subprocess.run(words, text=True, capture_output=True, check=True, timeout=60)
+    assert done.stdout == f"{ground.state.seq} 0\n"

@@ -242,3 +242,25 @@ def _target(fd: int) -> str:
         return os.readlink(f"/proc/self/fd/{fd}")
     except OSError:
         return ""
+
+
+def test_a_writer_that_rests_holds_nothing_and_goes_on(path: Path) -> None:
+    writer = Writer(path, 0, now)
+    open_then = len(os.listdir("/proc/self/fd"))
+    writer.append(("one", {}))
+    writer.rest()
+    writer.rest()
+    assert len(os.listdir("/proc/self/fd")) == open_then - 1
+    assert (writer.place, writer.seq) == (Place(1, path.stat().st_size, 1), 1)
+    writer.rest()
+    with path.open("ab") as file:
+        file.write(b'{"torn')
+    writer.append(("two", {}))
+    writer.rest()
+    writer.rotate()
+    writer.append(("three", {}))
+    writer.close()
+    writer.close()
+    assert [event.kind for event in Tail(path).read()] == ["one", "two", "three"]
+    for name in names(path.parent)[1:]:
+        (path.parent / name).unlink()

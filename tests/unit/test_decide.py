@@ -21,6 +21,7 @@ from supervisor.decide import (
     TakeOut,
     View,
     decide,
+    waits,
     wake_at,
 )
 from zoefs.contract.home import Order, OrderKind
@@ -322,3 +323,14 @@ def test_every_act_is_the_answer_to_some_view() -> None:
     """The table has a row for each act."""
     acts = {act if isinstance(act, Do) else type(act) for _, _, act in TABLE}
     assert acts == {*Do, Obey, Give, TakeOut, NoteGone, type(None)}
+
+
+def test_only_who_has_something_to_do_looks_whether_there_is_room() -> None:
+    """A thousand agents at rest need not look at a full disk once a second."""
+    at_rest = attrs.evolve(BASE, room=False)
+    assert wake_at(at_rest) == 0.0
+    assert wake_at(attrs.evolve(at_rest, life=Life.STOPPED)) == 0.0
+    for more in ({"prompts": P}, {"turn_open": True}, {"wanted": True}, {"life": Life.BACKOFF}):
+        busy = attrs.evolve(at_rest, **more)
+        assert waits(busy)
+        assert wake_at(busy) > busy.now

@@ -93,7 +93,7 @@ def test_every_line_of_a_receipt_has_its_row() -> None:
 
 
 def test_every_column_of_list_is_named() -> None:
-    columns = readers.LIST_HEADER.split()
+    columns = readers.LIST_HEADER.decode().split()
     paragraph = " ".join(sections(PAGES["zoefs-tree.5.md"])["Files of MOUNT"]["list"].split())
     assert ", ".join(columns) in paragraph
     assert set(columns) - {"name", "cwd"} <= set(_rows("zoefs-tree.5.md", "Lines of `stat`"))

@@ -208,6 +208,13 @@ class Fold:
         if (chat_end := event.offset("chat_end")) is not None:
             self.chat_end = chat_end
 
+    def carry(self, seq: int, inc: int, raw_end: int) -> None:
+        """What `feed` does with an event of a kind in CARRIED; `raw_end` is -1 where it tells none."""
+        self.missing += max(0, seq - self.seq - 1) if self.seq else 0
+        self.seq = max(self.seq, seq)
+        if inc and inc == self.inc and raw_end >= 0:
+            self.raw_inc, self.raw_end = inc, raw_end
+
     def _begin(self, event: Event) -> None:
         fresh = Fold(born=event.text("born"), created_t=event.t, seq=self.seq, since=event.t)
         for field in attrs.fields(Fold):
@@ -457,6 +464,8 @@ _HANDLERS: dict[str, Callable[[Fold, Event], bool | None]] = {
     Kind.OUT_WRITTEN: Fold._out_written,
 }
 _MOVING: frozenset[str] = frozenset(row.kind for row in TRANSITIONS)
+CARRIED: frozenset[str] = frozenset(Kind) - _HANDLERS.keys() - _MOVING
+"""The kinds that move nothing: of these the fold takes their number, and how far the CLI's output was read."""
 
 
 def fold(events: list[Event], born: str = "") -> Fold:

@@ -6,6 +6,7 @@ that is no TOML yet is a SpecError too, with `syntax` set, so that a half-writte
 
 from __future__ import annotations
 
+import functools
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -251,8 +252,12 @@ def check_keys(text: str) -> None:
         check_backend(spec, spec, text)
 
 
+@functools.lru_cache(maxsize=256)
 def effective(text: str, config: str) -> Spec:
-    """The spec that holds for an agent: its own text over the `[defaults]` of config.toml. Raises SpecError."""
+    """The spec that holds for an agent: its own text over the `[defaults]` of config.toml. Raises SpecError.
+
+    Agents of the same text share one Spec: it is a value, and of a thousand agents few differ.
+    """
     own = from_table(_parse(text, ""), text)
     defaults = _parse(config, "config.toml: ").get("defaults", {})
     if not isinstance(defaults, dict):

@@ -81,12 +81,17 @@ def read_text(path: Path) -> str:
     return "" if data is None else data.decode(errors="replace").strip()
 
 
-def names(path: Path) -> list[str]:
-    """The names in a directory, sorted; none where there is no such directory."""
+def unsorted(path: Path) -> list[str]:
+    """The names in a directory; none where there is no such directory."""
     try:
-        return sorted(os.listdir(path))
+        return os.listdir(path)
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def names(path: Path) -> list[str]:
+    """The names in a directory, sorted; none where there is no such directory."""
+    return sorted(unsorted(path))
 
 
 def free(path: Path) -> int:

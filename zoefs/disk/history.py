@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -16,6 +17,7 @@ import attrs
 from zoefs.contract.events import Kind, decode_line
 from zoefs.contract.home import segment_of
 from zoefs.contract.lifecycle import Fold
+from zoefs.contract.replay import decode_past, replay
 from zoefs.contract.snapshot import Place, decode
 from zoefs.disk.files import open_or_none, read
 from zoefs.disk.journal import Tail, TakenBack
@@ -55,16 +57,14 @@ def load(journal: Path, kept: Path, born: str) -> History:
 
 
 def _read_on(tail: Tail, fold: Fold) -> History:
-    for events in tail.look():
-        for event in events:
-            fold.feed(event)
+    for past in tail.look(decode_past):
+        replay(fold, past)
     return History(fold, tail)
 
 
 def _beginning(journal: Path) -> Place:
     """Where the last `created` stands; the beginning of all where there is none."""
-    paths = [journal, *(segment_of(journal, first) for first in reversed(older(journal)))]
-    for path in paths:
+    for path in _newest_first(journal):
         fd = open_or_none(path)
         if fd is None:
             continue
@@ -75,6 +75,13 @@ def _beginning(journal: Path) -> Place:
         finally:
             os.close(fd)
     return Place()
+
+
+def _newest_first(journal: Path) -> Iterator[Path]:
+    """The segments, the current one first. The older ones are looked for only where it does not do."""
+    yield journal
+    for first in reversed(older(journal)):
+        yield segment_of(journal, first)
 
 
 def _last_created(fd: int) -> int | None:

@@ -14,11 +14,11 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import attrs
 
-from zoefs.contract.events import Event, utc
+from zoefs.contract.events import Event, decode_lines, utc
 from zoefs.contract.home import segment_of
 from zoefs.contract.snapshot import Place
 from zoefs.disk.files import open_or_none, sync_dir, write_all
@@ -48,7 +48,8 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 class Writer:
     """The one writer of a journal. `seq` is that of the last line in it, `size` the length of the current segment,
     `written` how much was appended by this writer, and `wrote` when last (or when it began), as time.monotonic() has
-    it. Beyond `limit` bytes `append` itself begins a new segment."""
+    it. Beyond `limit` bytes `append` itself begins a new segment. One that rests holds no descriptor until it is used
+    again."""
 
     def __init__(self, path: Path, seq: int, now: Callable[[], float] = time.time, limit: int = 0) -> None:
         self.path = path
@@ -57,11 +58,23 @@ class Writer:
         self.wrote = time.monotonic()
         self._now = now
         self._limit = limit
-        self._fd = os.open(path, _FLAGS, 0o600)
+        self._opened = -1
         self._named = True
         self.size = os.fstat(self._fd).st_size
         if not self.size:
             sync_dir(path.parent)  # made just now, or by one who died before it could say this
+
+    @property
+    def _fd(self) -> int:
+        if self._opened < 0:
+            self._opened = os.open(self.path, _FLAGS, 0o600)
+        return self._opened
+
+    def rest(self) -> None:
+        """Give the descriptor back until it is needed."""
+        if self._opened >= 0:
+            os.close(self._opened)
+            self._opened = -1
 
     def append(self, *notes: tuple[str, Mapping[str, Any]], sync: bool = False) -> list[Event]:
         """Note `(kind, fields)` one after another in a single write; returns the events.
@@ -117,7 +130,7 @@ class Writer:
             os.rename(kept, self.path)
             raise
         os.close(self._fd)
-        self._fd, self._named, self.size = fd, False, 0
+        self._opened, self._named, self.size = fd, False, 0
         self._name()
 
     def _name(self) -> None:
@@ -141,8 +154,19 @@ class Writer:
         return whole
 
     def close(self) -> None:
-        """Close the file; the writer cannot be used afterwards."""
-        os.close(self._fd)
+        """Close the file; the writer is not to be used afterwards."""
+        self.rest()
+
+
+class Numbered(Protocol):
+    """What a line was decoded to."""
+
+    @property
+    def seq(self) -> int:
+        """Its number."""
+
+
+Told = TypeVar("Told", bound=Numbered)
 
 
 class TakenBack(Exception):
@@ -153,6 +177,8 @@ class Tail:
     """A reader that follows a journal: each look gives the events that are new, from the oldest segment on or from
     `start`. Which segment it stands in it knows by the inode; while that is the current one, a look costs one open.
     """
+
+    __slots__ = ("_inode", "path", "place", "taken")
 
     def __init__(self, path: Path, start: Place | None = None) -> None:
         self.path = path
@@ -171,13 +197,14 @@ class Tail:
         """
         before = self.place, self._inode
         try:
-            return [event for found in self.look() for event in found]
+            return [event for found in self.look(decode_lines) for event in found]
         except OSError:
             self.place, self._inode = before
             raise
 
-    def look(self) -> Iterator[list[Event]]:
-        """The same a piece at a time, for journals that memory should not hold; what was given is taken."""
+    def look(self, decode: Callable[[bytes], tuple[list[Told], int]]) -> Iterator[list[Told]]:
+        """The same a piece at a time, for journals that memory should not hold; what was given is taken. `decode` says
+        what is made of the lines."""
         current = open_or_none(self.path)
         rotated = current is None or inode_of(current) != self._inode
         if rotated and current is not None:
@@ -189,7 +216,7 @@ class Tail:
                 self._inode = inode_of(fd)
                 if rotated:
                     behind = following(self.path, self._inode)  # asked first: if there is one, this one is all there
-                yield from self._rest(fd)
+                yield from self._rest(fd, decode)
             except BaseException:
                 if behind is not None:
                     os.close(behind)
@@ -203,29 +230,29 @@ class Tail:
     def _find(self) -> int | None:
         """A descriptor of the segment to read on in, wherever it is by now."""
         current = open_or_none(self.path)
-        numbers = older(self.path)
         gone = False
         if self._inode:
             mine = kept_as(self.path, self._inode)
             gone = mine is None and current is not None and inode_of(current) != self._inode
         elif self.place.first:
-            mine = self.place.first if self.place.first in numbers else None
             begins = 0 if current is None else first_seq(current)
-            gone = mine is None and begins != self.place.first and bool(begins or self.place.offset)
+            ended = begins != self.place.first and segment_of(self.path, self.place.first).exists()
+            mine = self.place.first if ended else None
+            gone = not ended and begins != self.place.first and bool(begins or self.place.offset)
         else:
-            mine = next(iter(numbers), None)
+            mine = next(iter(older(self.path)), None)
         if current is not None and (gone or mine is not None):
             os.close(current)
         if gone:
             raise TakenBack(str(self.path))
         return current if mine is None else open_or_none(segment_of(self.path, mine))
 
-    def _rest(self, fd: int) -> Iterator[list[Event]]:
+    def _rest(self, fd: int, decode: Callable[[bytes], tuple[list[Told], int]]) -> Iterator[list[Told]]:
         """The events of this segment behind `place`."""
         goes_on = self.place.offset > 0
         if goes_on and os.pread(fd, 1, self.place.offset - 1) != b"\n":
             raise TakenBack(str(self.path))
-        for found, offset in batches(fd, self.place.offset):
+        for found, offset in batches(fd, self.place.offset, decode):
             first, seq = self.place.first, self.place.seq
             if found:
                 if goes_on and found[0].seq <= seq:

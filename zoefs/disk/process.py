@@ -30,10 +30,14 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def raise_descriptor_limit() -> None:
-    """Let this process open as many files as it may."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+def raise_descriptor_limit() -> int:
+    """Let this process open as many files as it may; how many it was to open before, -1 for any number.
+
+    What it starts is to get that number back: a program that uses select(2) fails at a descriptor above 1,023.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return soft
 
 
 def stat_fields(pid: int) -> list[str]:

@@ -9,20 +9,24 @@ segment; the next writer makes it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
-from zoefs.contract.events import Event, decode_lines
+from zoefs.contract.events import decode_line
 from zoefs.contract.home import first_of, segment_of
-from zoefs.disk.files import names, open_or_none
+from zoefs.disk.files import open_or_none, unsorted
 
+Decoded = TypeVar("Decoded")
 CHUNK = 1 << 20
 _HEAD = 1 << 12
 
 
 def older(journal: Path) -> list[int]:
-    """The first seq of each segment before the current one, ascending."""
-    found = (first_of(journal, name) for name in names(journal.parent))
+    """The first seq of each segment before the current one, ascending. Lists the directory of all journals: not to be
+    asked for every agent."""
+    mine = f"{journal.name}."
+    found = (first_of(journal, name) for name in unsorted(journal.parent) if name.startswith(mine))
     return sorted(first for first in found if first is not None)
 
 
@@ -63,11 +67,13 @@ def following(journal: Path, inode: int) -> int | None:
     return open_or_none(segment_of(journal, behind[0]))
 
 
-def batches(fd: int, offset: int = 0, chunk: int = CHUNK) -> Iterator[tuple[list[Event], int]]:
-    """The events of the whole lines from `offset` on, as they are read, each time with the offset behind them."""
+def batches(
+    fd: int, offset: int, decode: Callable[[bytes], tuple[list[Decoded], int]]
+) -> Iterator[tuple[list[Decoded], int]]:
+    """What `decode` makes of the whole lines from `offset` on, as they are read, each time with the offset behind."""
     rest = b""
-    while data := os.pread(fd, chunk, offset + len(rest)):
-        found, end = decode_lines(rest + data)
+    while data := os.pread(fd, CHUNK, offset + len(rest)):
+        found, end = decode(rest + data)
         rest = (rest + data)[end:]
         offset += end
         if end:
@@ -76,4 +82,11 @@ def batches(fd: int, offset: int = 0, chunk: int = CHUNK) -> Iterator[tuple[list
 
 def first_seq(fd: int) -> int:
     """The seq of the first event of a segment; 0 where it has none yet."""
-    return next((found[0].seq for found, _ in batches(fd, chunk=_HEAD) if found), 0)
+    rest, offset = b"", 0
+    while data := os.pread(fd, _HEAD, offset):
+        offset += len(data)
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            if (event := decode_line(line)) is not None:
+                return event.seq
+    return 0

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from zoefs.contract.events import utc
 from zoefs.contract.home import RESERVE, Home
@@ -34,13 +34,17 @@ class Content:
         """The supervisor's health: `ok`, `degraded` or `absent`."""
         return holder(self.home.supervisor_lock).health(time.time())
 
-    def root(self, name: str, views: Iterable[View]) -> bytes:
-        """`help`, `metrics` or `health`. A CLI of a version that nobody tested is told beside its supervisor."""
+    def root(self, name: str, views: Sequence[View], unread: int, unreadable: Sequence[str]) -> bytes:
+        """`help`, `metrics` or `health`. A CLI of a version that nobody tested is told beside its supervisor.
+
+        `unread`: so many of the agents were not read yet; `unreadable`: these cannot be.
+        """
         if name == "help":
             return help_text().encode()
+        known = [view for view in views if view.is_read] if unread else views
         if name == "metrics":
-            return self.metrics.text(views)
-        drifted = sorted(f"{v.name}={v.fold.backend}-{v.fold.version}" for v in views if not v.is_tested)
+            return self.metrics.text(known, of_all=not unread)
+        drifted = sorted(f"{v.name}={v.fold.backend}-{v.fold.version}" for v in known if not v.is_tested)
         full = "; HOME's disk is full" if free(self.home.path) < RESERVE else ""
         told = f"; not a tested version: {' '.join(drifted)}" if drifted else ""
         state = holder(self.home.supervisor_lock)
@@ -48,16 +52,23 @@ class Content:
         beat = utc(state.beat) if state.beat else "-"
         since = utc(began(state.mark)) if health == "ok" else beat
         why = {"ok": f"pid {state.mark.pid}", "degraded": f"no heartbeat since {beat}", "absent": "not running"}[health]
+        left = f"; agents still to be read: {unread}" if unread else ""
+        left = f"; cannot be read: {' '.join(unreadable)}" if unreadable else left
         lines = [
-            f"mount ok since {self.began} pid {os.getpid()}",
+            f"mount {'degraded' if unreadable else 'ok'} since {self.began} pid {os.getpid()}{left}",
             f"supervisor {health} since {since} {why}{full}{told}",
         ]
         lines += [f"{part} absent since - not in this version" for part in _LATER]
         return "".join(line + "\n" for line in lines).encode()
 
-    def listing(self, views: Iterable[View]) -> bytes:
-        """`agents/list`, by name."""
-        return readers.list_text(sorted(views, key=lambda view: view.name))
+    def listing(self, views: Sequence[View]) -> bytes:
+        """`agents/list`, in the order given. A line is made anew only where its agent changed."""
+        lines = [readers.LIST_HEADER]
+        for view in views:
+            if view.is_read:
+                view.row = view.row or readers.list_row(view)
+                lines.append(view.row)
+        return b"".join(lines)
 
     def text(self, view: View, name: str) -> bytes:
         """A small file of an agent."""

@@ -7,8 +7,10 @@ waits for readiness then asks the mount itself.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
+import resource
 import signal
 import sys
 from importlib.metadata import version
@@ -35,6 +37,13 @@ MIN_TASKS = 2
 """Idle tasks kept, so that a request taken does not have to start one. See fastpath."""
 MAX_TASKS = 100_000
 """A handler that waits (bounded) holds a task; the library's default of 99 would freeze the mount for all."""
+
+SWITCH_SECONDS = 0.0005
+"""How long a thread that reads journals may keep a request waiting for the interpreter."""
+SWEEP_SECONDS, BLIND_SECONDS = 5.0, 0.25
+"""How often all journals are looked at; and how often where nothing tells of those that grow."""
+UNWATCHED = "no inotify to be had (fs.inotify.max_user_instances or max_user_watches)"
+RAISE = "close files, or raise the hard limit of open files (ulimit -Hn, LimitNOFILE=)"
 
 log = logging.getLogger("zoefs.mount")
 
@@ -70,11 +79,12 @@ def run(home_path: Path, mountpoint: Path, allow_other: bool = False) -> int:
             print(f"zoefs: {mountpoint}: {error.strerror}", file=sys.stderr)
             return Exit.FAILED
         raise_descriptor_limit()
+        sys.setswitchinterval(SWITCH_SECONDS)
         service = Service(home, Sizes.of(os.environ))
-        journals = INotify(nonblocking=True)
-        stack.callback(journals.close)
-        journals.add_watch(str(home.agent_logs), flags.MODIFY | flags.CREATE | flags.MOVED_TO)
-        service.load()
+        journals = _watched(home)
+        if journals is not None:
+            stack.callback(journals.close)
+        service.agents.load()
         options = {*pyfuse3.default_options, "auto_unmount", "fsname=zoefs", "subtype=zoefs"}
         if allow_other:
             options.add("allow_other")
@@ -91,9 +101,23 @@ def run(home_path: Path, mountpoint: Path, allow_other: bool = False) -> int:
     return Exit.DONE
 
 
-async def _serve(service: Service, journals: INotify) -> None:
+def _watched(home: Home) -> INotify | None:
+    """What tells of journals that grow; None where the machine has no more of these to give."""
+    try:
+        journals = INotify(nonblocking=True)
+        journals.add_watch(str(home.agent_logs), flags.MODIFY | flags.CREATE | flags.MOVED_TO)
+    except OSError as error:
+        log.warning("%s: %s; journals are looked at every %g s instead", UNWATCHED, error.strerror, BLIND_SECONDS)
+        return None
+    return journals
+
+
+async def _serve(service: Service, journals: INotify | None) -> None:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_follow, service, journals)
+        if journals is not None:
+            nursery.start_soon(_follow, service, journals)
+        nursery.start_soon(_sweep, service, BLIND_SECONDS if journals is None else SWEEP_SECONDS)
+        nursery.start_soon(service.agents.read_rest)
         nursery.start_soon(_go_when_told, service)
         await pyfuse3.main(MIN_TASKS, MAX_TASKS)
         nursery.cancel_scope.cancel()
@@ -109,18 +133,23 @@ async def _go_when_told(service: Service) -> None:
 
 
 async def _follow(service: Service, journals: INotify) -> None:
-    """Catch up with each journal that grows; after an overflow, and now and then, with all."""
+    """Catch up with each journal that grows; after an overflow, with all."""
     while True:
-        with trio.move_on_after(5.0) as slow:
-            await trio.lowlevel.wait_readable(journals.fileno())
-        if slow.cancelled_caught:
-            names = set(service.views)
-        else:
-            events = journals.read(timeout=0)
-            full = any(event.mask & flags.Q_OVERFLOW for event in events)
-            names = set(service.views) if full else {event.name.removesuffix(".jsonl") for event in events}
-        for name in names:
-            try:
-                service.catch_up(name)
-            except OSError as error:
-                log.warning("%s: its journal could not be read, looking again soon: %s", name, error)
+        await trio.lowlevel.wait_readable(journals.fileno())
+        events = journals.read(timeout=0)
+        if any(event.mask & flags.Q_OVERFLOW for event in events):
+            await service.agents.look_at_all()
+        for name in {event.name.removesuffix(".jsonl") for event in events}:
+            service.agents.catch_up(name)
+
+
+async def _sweep(service: Service, seconds: float) -> None:
+    """Now and then look whether a journal grew unheard; and say it where requests had no descriptor to be had."""
+    refused = 0
+    while True:
+        await trio.sleep(seconds)
+        await service.agents.look_at_all()
+        before, refused = refused, service.metrics.refusals[errno.EMFILE] + service.metrics.refusals[errno.ENFILE]
+        if refused > before:
+            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            log.warning("no descriptor was left for %d requests (the limit is %d): %s", refused - before, limit, RAISE)

@@ -31,11 +31,13 @@ _AT_ONCE = 16
 
 
 class Guard:
-    """See module. `views` are the agents there are; `note` writes a line of the mount's journal."""
+    """See module. `find` gives the agent of a name, where there is one; `note` writes a line of the mount's journal."""
 
-    def __init__(self, home: Home, views: Mapping[str, View], note: Callable[[str, Mapping[str, Any]], object]) -> None:
+    def __init__(
+        self, home: Home, find: Callable[[str], View | None], note: Callable[[str, Mapping[str, Any]], object]
+    ) -> None:
         self._home = home
-        self._views = views
+        self._find = find
         self._note = note
         self._openers = Openers(home)
         self._limiter = trio.CapacityLimiter(_AT_ONCE)
@@ -48,7 +50,7 @@ class Guard:
         return None if found is None else self._as_opener(found)
 
     def _as_opener(self, found: Found) -> Opener:
-        view = self._views.get(found.agent)
+        view = self._find(found.agent)
         return Opener() if view is None else Opener(view.name, view.born, view.spec)
 
     def check(self, opener: Opener | None, what: What, view: View | None = None, place: str = "") -> None:
@@ -86,7 +88,7 @@ class Guard:
 
     def _refused(self, opener: Opener, view: View | None, sentence: str) -> Refusal:
         """A refusal, in the `error` of the target, or of the one that acts where there is none, and in the log."""
-        shown = view or self._views.get(opener.name)
+        shown = view or self._find(opener.name)
         if shown is not None:
             return shown.refused(errno.EACCES, sentence, opener.name)
         with contextlib.suppress(OSError):

@@ -28,12 +28,12 @@ class Handle:
     @property
     def ready(self) -> bool:
         """Whether a read would return something this handle has not returned yet."""
-        return self.view is None or not self.counter or self.view.counters[self.counter] != self.seen
+        return self.view is None or not self.counter or getattr(self.view, self.counter) != self.seen
 
     def mark(self) -> None:
         """What is there now has been seen by this handle."""
         if self.view is not None and self.counter:
-            self.seen = self.view.counters[self.counter]
+            self.seen = getattr(self.view, self.counter)
 
     async def read(self, offset: int, size: int) -> bytes:
         """At most `size` bytes from `offset`; empty at the end."""
@@ -79,7 +79,7 @@ class WordHandle(Handle):
     async def read(self, offset: int, size: int) -> bytes:
         if offset == 0:
             self._text = self._view.word
-            self.seen = self._view.counters["statuses"]
+            self.seen = self._view.statuses
         return self._text[offset : offset + size]
 
 

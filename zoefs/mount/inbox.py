@@ -151,7 +151,7 @@ class Inboxes:
         view.check_room(length)
         stale = self._make_stale(source)
         self._committing.add(source)
-        view.reserved.add(id)
+        view.reserved |= {id}
         view.arriving += 1
         view.publish()
         order = Order(next_stamp(), OrderKind.PROMPT, OrderId(id))
@@ -168,7 +168,7 @@ class Inboxes:
         finally:
             self._committing.discard(source)
             view.arriving -= 1
-            view.reserved.discard(id)
+            view.reserved -= {id}
             view.publish()
         self._entries.move(view, name, id)
         await trio.to_thread.run_sync(_sync_orders, view)
@@ -186,7 +186,7 @@ class Inboxes:
             with contextlib.suppress(FileNotFoundError):
                 os.rename(view.home.new / queued.order.name, view.home.cancelled / queued.order.name)
                 view.drop(queued.order.name)
-                view.cancelled.add(name)
+                view.cancelled |= {name}
                 view.publish()
                 await trio.to_thread.run_sync(_sync_cancel, view)
                 return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import errno
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 import attrs
 import trio
@@ -56,38 +56,40 @@ class Metrics:
         self._home = home
         self._text, self._made = b"", 0.0
 
-    def text(self, views: Iterable[View]) -> bytes:
-        """The text, of this second."""
-        if not self._text or time.monotonic() - self._made > FRESH_SECONDS:
-            self._text = b"".join(self._family(row, list(views)) for row in FAMILIES.values())
-            self._made = time.monotonic()
-        return self._text
+    def text(self, views: Sequence[View], of_all: bool = True) -> bytes:
+        """The text, of this second. `of_all`: these are all agents there are."""
+        if self._text and time.monotonic() - self._made <= FRESH_SECONDS:
+            return self._text
+        text = b"".join(self._family(row, views) for row in FAMILIES.values())
+        if of_all:
+            self._text, self._made = text, time.monotonic()
+        return text
 
-    def _family(self, row: Family, views: list[View]) -> bytes:
+    def _family(self, row: Family, views: Sequence[View]) -> bytes:
         lines = [f"# HELP {row.name} {row.doc}", f"# TYPE {row.name} {row.kind}"]
         for value, number in row.look(self, views):
             label = f'{{{row.label}="{value}"}}' if row.label else ""
             lines.append(f"{row.name}{label} {number:{WIDTH}.10g}")
         return "".join(line + "\n" for line in lines).encode()
 
-    def totals(self, views: list[View]) -> Totals:
+    def totals(self, views: Sequence[View]) -> Totals:
         """Of the agents that are and of those that were."""
         found = attrs.evolve(self.retired, turns=self.retired.turns.copy())
         for view in views:
             found.add(view)
         return found
 
-    def statuses(self, views: list[View]) -> Samples:
+    def statuses(self, views: Sequence[View]) -> Samples:
         """How many agents have each status."""
         counted = collections.Counter(view.status for view in views)
         return [(status, counted[status]) for status in Status]
 
-    def turns(self, views: list[View]) -> Samples:
+    def turns(self, views: Sequence[View]) -> Samples:
         """How many turns ended so."""
         counted = self.totals(views).turns
         return [(how, counted[how]) for how in How]
 
-    def tokens(self, views: list[View]) -> Samples:
+    def tokens(self, views: Sequence[View]) -> Samples:
         """Tokens into the models and out of them."""
         found = self.totals(views)
         return [("in", found.tokens_in), ("out", found.tokens_out)]
@@ -97,7 +99,7 @@ class Metrics:
         beat = holder(self._home.supervisor_lock).beat
         return [("", max(0.0, time.time() - beat))] if beat else []
 
-    def lag(self, views: list[View]) -> Samples:
+    def lag(self, views: Sequence[View]) -> Samples:
         """0 where every journal is taken in."""
         unread = [view.unread_since() for view in views]
         oldest = min((since for since in unread if since), default=0.0)
@@ -111,7 +113,7 @@ class Family:
     name: str
     kind: str
     doc: str
-    look: Callable[[Metrics, list[View]], Samples]
+    look: Callable[[Metrics, Sequence[View]], Samples]
     label: str = ""
 
 

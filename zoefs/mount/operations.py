@@ -99,12 +99,14 @@ class Operations(pyfuse3.Operations):
     async def lookup(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> EntryAttributes:
         if self._owns(parent_inode):
             return entry(await self._through.lookup(parent_inode, name))
+        await self._service.agents.ready(parent_inode)
         return self._told(self._service.lookup(parent_inode, os.fsdecode(name)))
 
     @guarded
     async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
         if self._owns(inode):
             return entry(await self._through.attributes(inode))
+        await self._service.agents.ready(inode)
         return entry(self._service.attributes(inode))
 
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
@@ -215,6 +217,7 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
+        await self._service.agents.ready(inode)
         listing = await self._through.opendir(inode) if self._owns(inode) else None
         fh = self._next
         self._next += 1

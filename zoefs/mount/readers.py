@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 from zoefs.contract.asks import SEPARATOR, Ask
@@ -137,24 +136,12 @@ def receipt_size(view: View, id: str) -> int:
     return len(receipt_head(view, id)) + (size(answer) if answer else 0)
 
 
-LIST_HEADER = "name\tstatus\tturn\tqueued\tbackend\tcost_usd\tsince\tcwd\n"
+LIST_HEADER = b"name\tstatus\tturn\tqueued\tbackend\tcost_usd\tsince\tcwd\n"
 
 
-def list_text(views: Iterable[View]) -> bytes:
-    """`agents/list`: the header, and a line an agent in the order given."""
-    lines = [LIST_HEADER]
-    for view in views:
-        f = view.fold
-        cwd = (view.spec.cwd or str(view.home.work)).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n")
-        cells = (
-            view.name,
-            view.status,
-            f.turn,
-            len(view.prompts()),
-            view.spec.backend,
-            usd(f.spent),
-            f.since or "-",
-            cwd,
-        )
-        lines.append("\t".join(map(str, cells)) + "\n")
-    return "".join(lines).encode()
+def list_row(view: View) -> bytes:
+    """An agent's line of `agents/list`."""
+    f = view.fold
+    cwd = (view.spec.cwd or str(view.home.work)).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n")
+    cells = (view.name, view.status, f.turn, len(view.prompts()), view.spec.backend, usd(f.spent), f.since or "-", cwd)
+    return ("\t".join(map(str, cells)) + "\n").encode()

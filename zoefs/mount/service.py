@@ -9,11 +9,11 @@ import contextlib
 import errno
 import functools
 import os
-import shutil
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import attrs
 import trio
@@ -24,7 +24,7 @@ from zoefs.contract.home import Home, OrderKind
 from zoefs.contract.lifecycle import Life
 from zoefs.contract.refusal import Refusal
 from zoefs.contract.words import AGENT_NAME_RULE, AgentName, is_agent_name
-from zoefs.disk.files import names, open_or_none, read, sync_dir
+from zoefs.disk.files import open_or_none, read, sync_dir
 from zoefs.disk.journal import Sizes, Writer, recent
 from zoefs.disk.lock import try_lock
 from zoefs.mount import readers
@@ -47,7 +47,7 @@ from zoefs.mount.inodes import (
 )
 from zoefs.mount.nodes import Found
 from zoefs.mount.passthrough import Passthrough
-from zoefs.mount.recovery import recover
+from zoefs.mount.roster import Roster
 from zoefs.mount.tree import BY_INDEX, FILES, LIST, LONG, ROOT, ROOT_BY_INDEX, FileRow
 from zoefs.mount.view import View
 from zoefs.mount.writing import CtlHandle, OutHandle, PromptHandle, SpecHandle
@@ -55,6 +55,8 @@ from zoefs.mount.writing import CtlHandle, OutHandle, PromptHandle, SpecHandle
 _WRITES = os.O_WRONLY | os.O_RDWR
 _INBOX, _STATUS = FILES["inbox"].index, FILES["status"].index
 _ROOT_LINKS = 2 + sum(row.through is not None or row.name == "agents" for row in ROOT.values())
+_OF_ALL = frozenset({LIST_INODE, ROOT_INODE + ROOT["metrics"].index})
+"""What tells of all agents."""
 _WRITTEN = {"in": What.IN, "out": What.OUT, "ctl": What.CTL, "spec": What.SPEC}
 
 Make = Callable[[], Attributes | Found]
@@ -65,46 +67,23 @@ class Service:
 
     def __init__(self, home: Home, sizes: Sizes) -> None:
         self.home = home
-        self.views: dict[str, View] = {}
         self.changed: Callable[[View, bool], None] = lambda view, word: None
         self.entries = Entries()
         self._content = Content(home)
         self.metrics = self._content.metrics
         self._inboxes = Inboxes(self.entries)
-        self._numbers: dict[int, View] = {}
-        self._last_number = 0
         self._creating: set[str] = set()
         self._mtime = self._began = self._names = time.time_ns()
         self._closing = False
         past = recent(home.mount_log)
         self._log = Writer(home.mount_log, max((event.seq for event in past), default=0), limit=sizes.log)
-        self.guard = Guard(home, self.views, lambda kind, fields: self._log.append((kind, fields)))
+        refusals = {e.text("agent"): (e.t, e.text("text")) for e in past if e.kind == "refused"}
+        self.agents = Roster(home, self._note_lasting, self._refuse, self._published, refusals)
+        self.guard = Guard(home, self.agents.find, lambda kind, fields: self._log.append((kind, fields)))
         self.through = Passthrough(home, self.guard)
-        self._refusals = {e.text("agent"): (e.t, e.text("text")) for e in past if e.kind == "refused"}
 
-    # -- the agents ---------------------------------------------------------------------------------------------
-
-    def load(self) -> None:
-        """Take in every agent on disk; finish what the death of an earlier mount left half done."""
-        for name in names(self.home.agents):
-            path = self.home.agents / name
-            if is_agent_name(name) and (path / "born").exists():
-                for found in recover(self.home.agent(AgentName(name))):
-                    self._log.append((found.kind, {"agent": name, "id": found.id, "bytes": found.bytes}), sync=True)
-                self._add(name)
-            elif name.startswith("."):
-                shutil.rmtree(path, ignore_errors=True)  # a mkdir that never returned
-
-    def _add(self, name: str) -> View:
-        self._last_number += 1
-        agent = self.home.agent(AgentName(name))
-        view = View(self.home, agent, self._last_number, self._refuse, self._published)
-        t, text = self._refusals.get(name, ("", ""))
-        if t >= view.fold.created_t:
-            view.refusal_t, view.refusal = t, text
-        self.views[name] = self._numbers[view.number] = view
-        self._mtime = self._names = time.time_ns()
-        return view
+    def _note_lasting(self, kind: str, fields: Mapping[str, Any]) -> None:
+        self._log.append((kind, fields), sync=True)
 
     def _refuse(self, view: View, number: int, sentence: str, by: str) -> None:
         """Note a refusal, with the agent that met it. The same one again within a second is not written again."""
@@ -124,21 +103,17 @@ class Service:
         self._mtime = time.time_ns()
         self.changed(view, word)
 
-    def catch_up(self, name: str) -> None:
-        """The journal of this agent grew."""
-        view = self.views.get(name)
-        if view is not None and view.catch_up():
-            view.publish()
-
     def status_inode(self, view: View) -> int:
         """The inode whose cached attributes a change of the word makes stale."""
         return agent_inode(view, _STATUS)
 
     def _agent_of(self, inode: int) -> tuple[View, int]:
         number, index = split(inode)
-        view = self._numbers.get(number)
+        view = self.agents.numbers.get(number)
         if view is None or view.gone:
             raise OSError(errno.ESTALE, "retired")
+        if index:
+            self.agents.read(view)
         return view, index
 
     def _inbox_of(self, inode: int) -> View:
@@ -164,7 +139,7 @@ class Service:
         if parent == AGENTS_INODE:
             if name == LIST.name:
                 return self.attributes(LIST_INODE)
-            if (view := self.views.get(name)) is not None:
+            if (view := self.agents.views.get(name)) is not None:
                 return self._agent_attributes(view, 0)
         elif parent == ROOT_INODE:
             if name in ROOT:
@@ -186,14 +161,18 @@ class Service:
         if inode == ROOT_INODE:
             return Attributes(inode, stat.S_IFDIR | 0o755, 0, self._began, LONG, LONG, _ROOT_LINKS)
         if inode == LIST_INODE:
-            length = len(self._content.listing(self.views.values()))
+            length = len(self._content.listing(self.agents.by_name()))
             return Attributes(inode, stat.S_IFREG | LIST.mode, length, self._mtime, 0.0, LONG)
         row = ROOT_BY_INDEX[inode - ROOT_INODE]
         if inode == AGENTS_INODE:
-            return Attributes(inode, stat.S_IFDIR | row.mode, 0, self._names, LONG, LONG, 2 + len(self.views))
+            links = 2 + len(self.agents.views)
+            return Attributes(inode, stat.S_IFDIR | row.mode, 0, self._names, LONG, LONG, links)
         mtime = self._began if row.attr_seconds else self._mtime
-        length = len(self._content.root(row.name, self.views.values()))
-        return Attributes(inode, stat.S_IFREG | row.mode, length, mtime, row.attr_seconds, LONG)
+        return Attributes(inode, stat.S_IFREG | row.mode, len(self._root(row.name)), mtime, row.attr_seconds, LONG)
+
+    def _root(self, name: str) -> bytes:
+        unreadable = sorted(view.name for view in self.agents.unreadable)
+        return self._content.root(name, self.agents.by_name(), len(self.agents.unread), unreadable)
 
     def _root_attributes(self, inode: int) -> Attributes | Found:
         return self.through.root(inode) if self.through.nodes.owns(inode) else self.attributes(inode)
@@ -229,8 +208,8 @@ class Service:
                 yield row.name, functools.partial(self._root_attributes, ROOT_INODE + row.index)
         elif inode == AGENTS_INODE:
             yield LIST.name, functools.partial(self.attributes, LIST_INODE)
-            for name in sorted(self.views):
-                yield name, functools.partial(self.attributes, agent_inode(self.views[name], 0))
+            for view in self.agents.by_name():
+                yield view.name, functools.partial(self._directory, view)
         else:
             view, index = self._agent_of(inode)
             if index == 0:
@@ -240,6 +219,11 @@ class Service:
             elif index == _INBOX:
                 for name in self._inboxes.listed(view):
                     yield name, functools.partial(self._entry_of, view, name)
+
+    def _directory(self, view: View) -> Attributes:
+        if view.gone:
+            raise OSError(errno.ESTALE, "retired")
+        return self._agent_attributes(view, 0)
 
     def _entry_of(self, view: View, name: str) -> Attributes:
         return self._entry_attributes(self.entries.of(view, name))
@@ -251,6 +235,8 @@ class Service:
         if flags & _WRITES:
             opener = await self.guard.opener(pid)
             return self._open(inode, flags, opener)
+        if self.agents.unread and inode in _OF_ALL:
+            await self.agents.whole.wait()
         return self._open(inode, flags, None)
 
     def _open(self, inode: int, flags: int, opener: Opener | None) -> Handle:
@@ -265,9 +251,9 @@ class Service:
             if writes:
                 raise OSError(errno.EACCES, "read only")
             if inode == LIST_INODE:
-                return TextHandle(lambda: self._content.listing(self.views.values()))
+                return TextHandle(lambda: self._content.listing(self.agents.by_name()))
             name = ROOT_BY_INDEX[inode - ROOT_INODE].name
-            return TextHandle(lambda: self._content.root(name, self.views.values()))
+            return TextHandle(lambda: self._root(name))
         view, index = self._agent_of(inode)
         if index == _STATUS and not writes:
             return WordHandle(view)
@@ -333,17 +319,21 @@ class Service:
         self.guard.check(opener, What.MKDIR)
         if not is_agent_name(name):
             raise Refusal(errno.EINVAL, f"an agent's name is {AGENT_NAME_RULE}")
-        if name.lower() in {other.lower() for other in (*self.views, *self._creating)}:
+        if self.agents.is_taken(name) or name.lower() in {other.lower() for other in self._creating}:
             raise Refusal(errno.EEXIST, f"an agent of that name exists: {name}")
         self._creating.add(name)
         try:
-            await trio.to_thread.run_sync(self._make_agent, name, self.guard.maker(opener))
+            made = await trio.to_thread.run_sync(self._make_agent, name, self.guard.maker(opener))
         finally:
             self._creating.discard(name)
-        return self._agent_attributes(self._add(name), 0)
+        view = self.agents.add(name, made)
+        self.agents.read(view)
+        self._mtime = self._names = time.time_ns()
+        return self._agent_attributes(view, 0)
 
-    def _make_agent(self, name: str, maker: str) -> None:
-        """Make the directory whole under another name, then rename it: it exists complete or not at all."""
+    def _make_agent(self, name: str, maker: str) -> int:
+        """Make the directory whole under another name, then rename it: it exists complete or not at all. When, in
+        nanoseconds since 1970."""
         final = self.home.agent(AgentName(name))
         temp = attrs.evolve(final, path=final.path.with_name(f".{name}.{uuid.uuid4().hex[:8]}"))
         for path in temp.directories:
@@ -361,13 +351,14 @@ class Service:
         sync_dir(temp.path)
         os.rename(temp.path, final.path)
         sync_dir(self.home.agents)
+        return final.born.stat().st_mtime_ns
 
     async def rmdir(self, parent: int, name: str, pid: int) -> None:
         """Retire an agent: its directory moves to HOME/retired, its journal stays."""
         if parent != AGENTS_INODE:
             raise OSError(errno.EPERM, "only agents can be retired")
         opener = await self.guard.opener(pid)
-        view = self.views.get(name)
+        view = self.agents.find(name)
         if view is None:
             raise OSError(errno.ENOENT, name)
         self.guard.check(opener, What.RMDIR, view)
@@ -375,7 +366,7 @@ class Service:
         if lock is None:
             raise view.refused(errno.EBUSY, f"{name} has a CLI running; echo stop > ctl first")
         try:
-            self.catch_up(name)
+            self.agents.catch_up(name)
             f = view.fold
             started = f.inc or f.turn_open or f.life is Life.BACKOFF
             busy = started or view.arriving or view.prompts()
@@ -384,14 +375,13 @@ class Service:
             os.rename(view.home.path, self.home.retired / f"{name}.{view.born}")
         finally:
             os.close(lock)
-        view.gone = True
+        self.agents.remove(view)
         self.metrics.retired.add(view)
-        del self.views[name]
         self._names = time.time_ns()
         self._inboxes.retired(view)
         view.publish()
         await trio.to_thread.run_sync(self._sync_retired)
-        del self._numbers[view.number]
+        del self.agents.numbers[view.number]
 
     def _sync_retired(self) -> None:
         sync_dir(self.home.retired)
@@ -420,6 +410,8 @@ class Service:
     def close(self) -> None:
         """New opens are refused from now on, and whoever waits is woken."""
         self._closing = True
-        for view in list(self.views.values()):
+        self.agents.whole.set()
+        for view in list(self.agents.views.values()):
             view.closing = True
-            view.publish()
+            if view.is_read:
+                view.publish()

@@ -3,15 +3,19 @@
 Rules. An order is in `waiting` from before its rename into `orders/new` until the journal names it, so at no moment
 does the status forget it. `publish` computes the status anew after every change and wakes whoever waits for it;
 everything a waiter may read is in place before.
+
+There may be ten thousand of these, most of them at rest: what is empty is shared, what can be derived is not kept,
+and the disk is read at the first look, not at the start.
 """
 
 from __future__ import annotations
 
-import collections
 import errno
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import attrs
 import trio
@@ -25,7 +29,7 @@ from zoefs.contract.spec import DEFAULT_BACKEND, Spec, SpecError, effective
 from zoefs.contract.verbs import Command, parse_ctl
 from zoefs.contract.words import FINAL, QUEUE_BYTES_MAX, QUEUE_MAX, SETTLED, Fate, Status, Verb
 from zoefs.disk.files import names, read, read_text, size
-from zoefs.disk.history import load
+from zoefs.disk.history import History, load
 from zoefs.disk.journal import TakenBack
 
 
@@ -45,51 +49,125 @@ class Queued:
         return tuple(command.key for command in self.commands if command.key)
 
 
+WORDS: Mapping[Status, bytes] = {status: status.encode() + b"\n" for status in Status}
+"""What `status` holds."""
+_NOBODY: frozenset[str] = frozenset()
+_NEVER: Mapping[str, int] = MappingProxyType({})
+
+
 class View:
     """See module. `number` makes its inode numbers; `refuse` notes a refusal in the mount's log; `published` is told
-    of each change, with whether the word is another. `ended`: turns seen to end, by how they did. `made`, `mtime` and
-    `word_mtime`: when the agent was made and last changed, and when its word did, in nanoseconds since 1970."""
+    of each change, with whether the word is another. `ended`: turns seen to end, by how they did. `statuses`,
+    `settlings` and `outs` count changes. `made`, `mtime` and `word_mtime`: when it was made and last changed, and when
+    its word did, in nanoseconds since 1970. Until `is_read`, nothing but its name, its number and `made` is known.
+    `row`: its line of `agents/list`, where nothing changed since that was made."""
+
+    __slots__ = (
+        "_by_id",
+        "_changed",
+        "_home",
+        "_moment",
+        "_places",
+        "_published",
+        "_refuse",
+        "_sorted",
+        "_tail",
+        "arriving",
+        "arriving_bytes",
+        "born",
+        "cancelled",
+        "closing",
+        "cut",
+        "ended",
+        "fold",
+        "gone",
+        "home",
+        "is_read",
+        "made",
+        "maker",
+        "mtime",
+        "name",
+        "number",
+        "outs",
+        "refusal",
+        "refusal_t",
+        "reserved",
+        "row",
+        "settlings",
+        "spec",
+        "spec_error",
+        "status",
+        "statuses",
+        "waiting",
+        "word",
+        "word_mtime",
+    )
 
     def __init__(
         self,
         home: Home,
         agent: AgentHome,
         number: int,
+        made: int,
         refuse: Callable[[View, int, str, str], None],
         published: Callable[[View, bool], None],
     ) -> None:
+        self._home = home
         self.home = agent
         self.name = agent.name
         self.number = number
-        self.config = home.config
-        self.journal = home.journal(agent.name)
-        self.born = read_text(agent.born)
-        self.maker = read_text(agent.maker)
-        self.made = self.mtime = self.word_mtime = agent.born.stat().st_mtime_ns
+        self.made = self.mtime = self.word_mtime = made
         self._refuse = refuse
         self._published = published
-        self._read_history()
+        self._changed: trio.Event | None = None
+        self.gone = False
+        self.closing = False
+        self.is_read = False
+
+    def read_history(self) -> tuple[str, History]:
+        """The word it was born under, and its fold from disk. Changes nothing: it may run in a thread."""
+        born = sys.intern(read_text(self.home.born))
+        return born, load(self._home.journal(self.name), self.home.snapshot, born)
+
+    def read_in(self, found: tuple[str, History]) -> None:
+        """Take in what `read_history` found, the rest of the disk, and what was noted since."""
+        self.born, history = found
+        self._take(history)
+        self.maker = read_text(self.home.maker)
         self.waiting: dict[str, Queued] = {}
         self._by_id: dict[str, Queued] = {}
         self._sorted: dict[str, Queued] | None = None
-        self._places: dict[str, int] = {}
+        self._places: Mapping[str, int] = _NEVER
         self.arriving = 0
         self.arriving_bytes = 0
-        self.reserved: set[str] = set()
-        self.cancelled: set[str] = set()
-        self.cut: set[str] = set()
+        self.reserved: frozenset[str] = _NOBODY
+        self.cancelled: frozenset[str] = _NOBODY
+        self.cut: frozenset[str] = _NOBODY
         self.refusal = ""
         self.refusal_t = ""
-        self.gone = False
-        self.closing = False
-        self.changed = trio.Event()
-        self.counters = {"statuses": 1, "settlings": 1, "outs": 1}
-        self.ended: collections.Counter[str] = collections.Counter()
+        self.statuses = self.settlings = self.outs = 1
+        self.ended: Mapping[str, int] = _NEVER
+        self.row: bytes | None = None
         self.status = Status.AWAIT
         self.word = b""
         self.read_spec()
         self._find_waiting()
+        self.is_read = True
+        if self.catch_up():
+            self._set_status()
         self._moment = self._moments()
+
+    @property
+    def changed(self) -> trio.Event:
+        """Set at the next change."""
+        if self._changed is None:
+            self._changed = trio.Event()
+        return self._changed
+
+    @property
+    def journal(self) -> Path:
+        """The current segment of its journal."""
+        return self._tail.path
 
     # -- what waits ---------------------------------------------------------------------------------------------
 
@@ -109,10 +187,10 @@ class View:
         self.cut = self._unnoted(self.home.cut)
         self._set_status()
 
-    def _unnoted(self, path: Path) -> set[str]:
+    def _unnoted(self, path: Path) -> frozenset[str]:
         """The prompts set aside there whose fate the journal does not tell yet."""
         orders = (parse_order(name) for name in names(path))
-        return {order.id for order in orders if order is not None and order.id not in self.fold.ids}
+        return frozenset(o.id for o in orders if o is not None and o.id not in self.fold.ids) or _NOBODY
 
     def _is_open(self, order: Order, taken: bool) -> bool:
         match order.kind:
@@ -136,7 +214,7 @@ class View:
         self.waiting[queued.order.name] = queued
         for id in queued.ids:
             self._by_id[id] = queued
-        self._sorted = None
+        self._sorted = self.row = None
 
     def drop(self, name: str) -> None:
         """The order of this name waits no longer."""
@@ -144,7 +222,7 @@ class View:
         for id in queued.ids if queued else ():
             if self._by_id.get(id) is queued:  # and not yet of the prompt that a steer became
                 del self._by_id[id]
-        self._sorted = None
+        self._sorted = self.row = None
 
     def pending(self) -> list[Command]:
         """The verbs accepted and not carried out yet, oldest first."""
@@ -155,7 +233,7 @@ class View:
 
     def prompts(self) -> list[Queued]:
         """The prompts that wait, oldest first."""
-        return list(self._in_order().values())
+        return list(self._in_order().values()) if self.waiting else []
 
     def ahead(self, id: str) -> int | None:
         """How many prompts wait before this one; None where it does not wait."""
@@ -230,8 +308,9 @@ class View:
     def read_spec(self) -> None:
         """Read the spec that holds; what is wrong with it is the supervisor's to tell when it is to start."""
         text = (read(self.home.spec) or b"").decode(errors="replace")
-        config = (read(self.config) or b"").decode(errors="replace")
+        config = (read(self._home.config) or b"").decode(errors="replace")
         self.spec_error = ""
+        self.row = None
         try:
             self.spec = effective(text, config)
         except SpecError as error:
@@ -242,7 +321,8 @@ class View:
         waiting = Waiting(self.arriving, sum(q.order.kind in PROMPTS for q in self.waiting.values()))
         status = status_of(self.fold, waiting, self.backend.transport)
         self.status = status
-        self.word = status.encode() + b"\n"
+        self.word = WORDS[status]
+        self.row = None
 
     @property
     def settled(self) -> bool:
@@ -255,20 +335,21 @@ class View:
         """Compute the status after a change and wake whoever waits."""
         self.mtime = time.time_ns()
         self._set_status()
-        before, self._moment = self._moment, self._moments()
-        for counter, moment in self._moment.items():
-            self.counters[counter] += moment != before[counter]
-        different = self.status is not before["statuses"][0]
+        was, self._moment = self._moment, self._moments()
+        self.statuses += self._moment[:2] != was[:2]
+        self.settlings += self._moment != was
+        different = self._moment[0] is not was[0]
         if different:
             self.word_mtime = self.mtime
-        self.changed.set()
-        self.changed = trio.Event()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
         self._published(self, different)
 
-    def _moments(self) -> dict[str, tuple[object, ...]]:
-        """What counts as another `status` and another `wait`: the same word after another turn is news."""
-        ended = self.fold.turn - self.fold.turn_open
-        return {"statuses": (self.status, ended), "settlings": (self.status, ended, self.settled)}
+    def _moments(self) -> tuple[Status, int, bool]:
+        """What counts as another `status`, the first two, and another `wait`, all three: the same word after another
+        turn is news."""
+        return self.status, self.fold.turn - self.fold.turn_open, self.settled
 
     def status_after_pending(self) -> Status:
         """The status that the verbs under way lead to: what a further verb will meet."""
@@ -292,17 +373,17 @@ class View:
             return 0.0
         return 0.0 if self._tail.stands_at_end(found) else found.st_mtime
 
-    def _read_history(self) -> None:
-        history = load(self.journal, self.home.snapshot, self.born)
+    def _take(self, history: History) -> None:
         self._tail = history.tail
         self.fold = history.fold if history.fold.born == self.born else Fold(born=self.born, seq=history.fold.seq)
 
     def _begin_anew(self) -> bool:
         """The supervisor took back lines on a full disk: fold the whole journal again."""
-        self._read_history()
+        self._take(self.read_history()[1])
         self._find_waiting()
-        for name in self.counters:
-            self.counters[name] += 1
+        self.statuses += 1
+        self.settlings += 1
+        self.outs += 1
         return True
 
     def _feed(self, event: Event) -> None:
@@ -311,15 +392,17 @@ class View:
         out = self._out_name()
         was_open = self.fold.turn_open
         self.fold.feed(event)
+        self.row = None
         if event.kind == Kind.TURN_ENDED and was_open and not self.fold.turn_open:
-            self.ended[self.fold.last_turn] += 1
+            how = self.fold.last_turn
+            self.ended = {**self.ended, how: self.ended.get(how, 0) + 1}
         name = event.text("order")
         match event.kind:
             case Kind.PROMPT_GIVEN:
                 self.drop(name)
             case Kind.PROMPT_CANCELLED | Kind.PROMPT_CUT:
-                self.cancelled.discard(event.text("id"))
-                self.cut.discard(event.text("id"))
+                self.cancelled = self.cancelled - {event.text("id")} or _NOBODY
+                self.cut = self.cut - {event.text("id")} or _NOBODY
                 if (waiting := self._by_id.get(event.text("id"))) is not None:
                     self.drop(waiting.order.name)
             case Kind.VERB_DONE:
@@ -332,7 +415,7 @@ class View:
             case _:
                 pass
         if self._out_name() != out:
-            self.counters["outs"] += 1
+            self.outs += 1
 
     def _out_name(self) -> str:
         """The file that `out` is, wherever a claim moved it."""

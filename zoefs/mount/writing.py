@@ -78,7 +78,7 @@ class PromptHandle(WritingHandle):
         self._base: int | None = None
         self._staged: Staged | None = None
         if id:
-            view.reserved.add(id)
+            view.reserved |= {id}
 
     def write(self, offset: int, data: bytes) -> int:
         self.check_usable()
@@ -106,7 +106,7 @@ class PromptHandle(WritingHandle):
         return len(data)
 
     def discard(self) -> None:
-        self._view.reserved.discard(self._id)
+        self._view.reserved -= {self._id}
         if self._staged is not None:
             staged, self._staged = self._staged, None
             self._arrived(staged)
@@ -140,7 +140,7 @@ class PromptHandle(WritingHandle):
             self.spoil_by(error)
             return
         self._staged = None
-        self._view.reserved.discard(self._id)
+        self._view.reserved -= {self._id}
         self._arrived(staged)
 
 
@@ -317,7 +317,7 @@ class OutHandle(WritingHandle):
             staged.discard()
             self._staged = None
             raise self.spoil_by(error) from None
-        self._view.counters["outs"] += 1
+        self._view.outs += 1
         self._view.publish()
         await trio.to_thread.run_sync(sync_dir, self._view.home.new)
 
