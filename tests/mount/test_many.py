@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,7 @@ async def test_what_tells_of_all_waits_for_all(home: Home, autojump_clock: trio.
         nursery.start_soon(service.agents.read_rest)
     table, metrics = sorted(told, key=lambda one: "HELP" in one)
     assert [line.split("\t")[:3] for line in table.splitlines()[1:]] == [[name, "stopped", "2"] for name in NAMES]
-    assert 'zoefs_agents{status="stopped"} 5\n' in metrics
+    assert re.search(r'^zoefs_agents\{status="stopped"\} +5$', metrics, re.M)
     assert "read" not in await text(service, HEALTH)
     assert service.attributes(LIST_INODE).size == len(table)
 
