@@ -56,8 +56,9 @@ def _counted(seen: Sight, said: str, copy: Path) -> None:
 
 
 def _counted_all(seen: Sight, said: str, copy: Path) -> None:
-    """`.` and `..` are no names of a directory here: readdir(3) need not have them."""
-    assert int(said) == len(seen.paths)
+    """Every name, and `.` and `..` of the top and of each directory below it."""
+    directories = 1 + sum(stat.S_ISDIR(is_.st_mode) for is_ in seen.stats.values())
+    assert int(said) == len(seen.paths) + 2 * directories
 
 
 def _paths(seen: Sight, said: str, copy: Path) -> None:

@@ -39,6 +39,23 @@ def test_links_are_those_of_directories(shared: Tree) -> None:
     assert (shared.mount / "agents").stat().st_nlink == links(shared.mount / "agents")
 
 
+def numbers(tree: Tree, path: Path) -> dict[str, int]:
+    """The inode numbers that readdir(3) tells, by name."""
+    lines = (line.split() for line in tree.shell(f"ls -aif {path}").stdout.splitlines())
+    return {name: int(number) for number, name in lines}
+
+
+def test_a_listing_has_the_directory_itself_and_the_one_above(shared: Tree) -> None:
+    agent, deep = fresh(shared), shared.mount / "context/deep/er"
+    deep.mkdir(parents=True)
+    for path in (shared.mount / "agents", agent, agent / "inbox", shared.mount / "log/agents", deep.parents[1], deep):
+        listed = numbers(shared, path)
+        assert (listed["."], listed[".."]) == (path.stat().st_ino, path.parent.stat().st_ino), path
+    assert numbers(shared, shared.mount)["."] == shared.mount.stat().st_ino
+    deep.rmdir()
+    deep.parent.rmdir()
+
+
 def test_a_rewound_listing_is_of_now(shared: Tree) -> None:
     """Who keeps a directory open, as os.listdir of a descriptor does, sees what was made and removed since."""
     agent = fresh(shared)

@@ -25,7 +25,7 @@ from tests.mount.daemon import Belongings, belongings
 from tests.mount.looks import LOOKS, Sight, sight
 from tests.mount.waiters import parked
 
-AGENTS, INDEXERS = (1000, 4) if os.environ.get("ZOEFS_SOAK") == "1" else (27, 10)
+AGENTS, INDEXERS = (1000, 4) if os.environ.get("ZOEFS_SOAK") == "1" else (27, 4)
 READERS = 500
 ROOT = Path(__file__).parents[2]
 

@@ -57,7 +57,7 @@ async def look(service: Service, name: str, file: str) -> int:
 async def test_a_look_at_one_reads_no_other(home: Home) -> None:
     service = begun(home)
     assert [view.name for view in service.agents.by_name() if view.is_read] == []
-    assert [name for name, _ in service.listing(AGENTS_INODE)] == ["list", *NAMES]
+    assert [name for name, _ in service.listing(AGENTS_INODE)] == [".", "..", "list", *NAMES]
     assert await text(service, await look(service, "a3", "status")) == "stopped\n"
     assert [view.name for view in service.agents.by_name() if view.is_read] == ["a3"]
 
@@ -173,7 +173,7 @@ async def test_a_listing_is_of_the_moment_of_its_opendir(home: Home) -> None:
     await service.rmdir(AGENTS_INODE, "a1", os.getpid())
     await service.mkdir(AGENTS_INODE, "a1", os.getpid())
     await service.mkdir(AGENTS_INODE, "b", os.getpid())
-    assert [name for name, _ in entries] == ["list", *NAMES]
+    assert [name for name, _ in entries] == [".", "..", "list", *NAMES]
     with pytest.raises(OSError, match="retired"):
         dict(entries)["a1"]()
     assert dict(entries)["a2"]().inode  # type: ignore[union-attr]

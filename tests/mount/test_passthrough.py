@@ -548,12 +548,14 @@ def test_a_swap_for_a_symlink_never_leads_out(place: Place, base: Path) -> None:
     assert os.listdir(base / "out") == ["f"]
 
 
-def test_ten_thousand_entries(place: Place) -> None:
-    for n in range(10_000):
+def test_thousands_of_entries(place: Place, soak: bool) -> None:
+    """More than one reply holds, and more than is looked up at once."""
+    count = 10_000 if soak else 2_000
+    for n in range(count):
         (place.home / f"n{n}").touch()
-    assert set(os.listdir(place.here)) == {f"n{n}" for n in range(10_000)}
+    assert set(os.listdir(place.here)) == {f"n{n}" for n in range(count)}
     with os.scandir(place.here) as entries:
-        assert sum(entry.is_file() for entry in entries) == 10_000
+        assert sum(entry.is_file() for entry in entries) == count
     place.shell("find . -type f -delete")
     assert os.listdir(place.home) == []
 

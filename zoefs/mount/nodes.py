@@ -84,6 +84,15 @@ class Node:
         """Its names, the newest first."""
         return list(reversed(list(self.hints)))
 
+    @property
+    def above(self) -> int:
+        """The number of the directory it is in. Raises OSError(ESTALE)."""
+        if self.root:
+            return ROOT_INODE
+        if not self.hints:
+            raise OSError(errno.ESTALE, "its place is not known")
+        return next(reversed(self.hints))[0].number
+
     def opened(self) -> Held | None:
         """A descriptor of it, where a client has it open."""
         return self.handles[-1].held if self.handles else None

@@ -250,10 +250,12 @@ class Operations(pyfuse3.Operations):
         nodes = self._through.nodes
         while entries := await listing.entries(start):
             for behind, name, found in entries:
-                number = nodes.number(listing.node.rule, found)
+                near = listing.number(name)
+                number = nodes.number(listing.node.rule, found) if near is None else near
                 if not pyfuse3.readdir_reply(token, name, entry(Found(number, found)), behind):
                     return
-                nodes.told(listing.node, name, found)
+                if near is None:
+                    nodes.told(listing.node, name, found)
                 start = behind
 
     @guarded

@@ -90,7 +90,7 @@ def _flush(held: Held) -> None:
 
 
 class Listing:
-    """An open directory: its names as of the last rewind, and attributes of the next few of them."""
+    """An open directory: its names as of the last rewind, itself and the one above first, and what the next few are."""
 
     def __init__(self, workers: Workers, node: Node, held: Held) -> None:
         self.node = node
@@ -110,7 +110,7 @@ class Listing:
         return ahead
 
     def _list(self) -> list[bytes]:
-        return [os.fsencode(name) for name in os.listdir(self.held.fd)]
+        return [b".", b"..", *(os.fsencode(name) for name in os.listdir(self.held.fd))]
 
     def _look(self, start: int) -> list[tuple[int, bytes, os.stat_result]]:
         found: list[tuple[int, bytes, os.stat_result]] = []
@@ -122,6 +122,10 @@ class Listing:
             if len(found) == BATCH:
                 break
         return found
+
+    def number(self, name: bytes) -> int | None:
+        """The number of the directory itself, or of the one above; None for what is in it."""
+        return {b".": self.node.number, b"..": self.node.above}.get(name)
 
     async def sync(self) -> None:
         """Make its names last."""

@@ -202,7 +202,9 @@ class Service:
         return Attributes(entry.inode, stat.S_IFREG | 0o600, length, entry.view.mtime)
 
     def listing(self, inode: int) -> Iterator[tuple[str, Make]]:
-        """The names of a directory, each with how to get its attributes."""
+        """The names of a directory, itself and the one above first, each with how to get its attributes."""
+        yield ".", functools.partial(self.attributes, inode)
+        yield "..", functools.partial(self.attributes, self._above(inode))
         if inode == ROOT_INODE:
             for row in ROOT.values():
                 yield row.name, functools.partial(self._root_attributes, ROOT_INODE + row.index)
@@ -219,6 +221,13 @@ class Service:
             elif index == _INBOX:
                 for name in self._inboxes.listed(view):
                     yield name, functools.partial(self._entry_of, view, name)
+
+    def _above(self, inode: int) -> int:
+        """The directory that a directory is in; the root is in itself."""
+        if inode < AGENT_BASE:
+            return ROOT_INODE
+        view, index = self._agent_of(inode)
+        return agent_inode(view, 0) if index else AGENTS_INODE
 
     def _directory(self, view: View) -> Attributes:
         if view.gone:
