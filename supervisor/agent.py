@@ -52,6 +52,7 @@ class Agent(Desk):
         if self.journal is None:
             try:
                 await self.load()
+                self.hub.failing.discard(self.home.name)
             finally:
                 self.hub.was_read(self.home.name)
         while True:

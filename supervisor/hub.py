@@ -57,7 +57,7 @@ class Kept(Protocol):
 class Hub:
     """What all agents of one supervisor share. `resting`: it goes, and takes the CLIs with it. `rouse` begins the task
     of an agent that has none. `unread`: those that were not read from disk yet; `took_in`: all that were there at the
-    start are. `line`: those that wait for a start."""
+    start are; `failing`: those that an error came upon, until read anew. `line`: those that wait for a start."""
 
     home: Home
     boot: str
@@ -70,6 +70,7 @@ class Hub:
     rouse: Callable[[str], None] = lambda name: None
     unread: set[str] = attrs.Factory(set)
     took_in: bool = False
+    failing: set[str] = attrs.Factory(set)
     line: set[str] = attrs.Factory(set)
     readers: trio.CapacityLimiter = attrs.Factory(lambda: trio.CapacityLimiter(READS_AT_ONCE))
     readings: trio.lowlevel.ParkingLot = attrs.Factory(trio.lowlevel.ParkingLot)

@@ -8,10 +8,11 @@ again. So of many agents, those at rest cost memory and nothing else.
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import signal
 import traceback
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 
 import trio
 
@@ -48,7 +49,12 @@ async def run(home: Home, env: Mapping[str, str]) -> None:
     with trio.open_signal_receiver(*going) as signals:
         async with trio.open_nursery() as nursery:
             hub = Hub(home, boot_id(), dict(env), nursery, files=files)
-            watch = Watch(home, lambda name: _wake(hub, watch, name), lambda name: _hear(hub, name))
+            watch = Watch(
+                home,
+                lambda name: _wake(hub, watch, name),
+                lambda name: _hear(hub, name),
+                lambda: nursery.start_soon(_look_at_all, hub, watch),
+            )
             hub.rouse = lambda name: nursery.start_soon(_keep, hub, watch, name)
             nursery.start_soon(_children)
             nursery.start_soon(watch.run)
@@ -88,19 +94,21 @@ def _meet(hub: Hub, watch: Watch, name: str) -> bool:
 
 async def _take_in(hub: Hub) -> None:
     """Have the agents that were there at the start read, some at a time: one that is needed sooner is woken sooner."""
-    rest = iter(sorted(hub.unread))
 
-    async def take() -> None:
+    async def take(rest: Iterator[str]) -> None:
         for name in rest:
             if name in hub.unread:
                 hub.agents[name].wake()
             while name in hub.unread:
                 await hub.readings.park()
 
-    async with trio.open_nursery() as nursery:
-        for _ in range(READS_AT_ONCE):
-            nursery.start_soon(take)
+    while hub.unread:
+        async with trio.open_nursery() as nursery:
+            rest = iter(sorted(hub.unread))
+            for _ in range(READS_AT_ONCE):
+                nursery.start_soon(take, rest)
     hub.took_in = True
+    gc.freeze()  # what is known of agents lives long: the collector need not go through it again and again
 
 
 def _hear(hub: Hub, name: str) -> None:
@@ -127,12 +135,14 @@ async def _keep(hub: Hub, watch: Watch, name: str) -> None:
             _complain(hub, f"{name}: {error if isinstance(error, OSError) else traceback.format_exc()}", error)
             agent.forget()
             hub.started(name)
+            hub.failing.add(name)
             await trio.sleep(RETRY_SECONDS)
         except BaseException:
             agent.forget()
             raise
     agent.forget()
     hub.started(name)
+    hub.failing.discard(name)
     del hub.agents[name]
     watch.drop(name)
     _wake(hub, watch, name)
@@ -168,8 +178,12 @@ async def _sweep(hub: Hub, watch: Watch) -> None:
     """Now and then, look whether something changed unheard."""
     while True:
         await trio.sleep(SWEEP_SECONDS)
-        _find_again(hub, watch)
-        await _glance(hub, list(hub.agents))
+        await _look_at_all(hub, watch)
+
+
+async def _look_at_all(hub: Hub, watch: Watch) -> None:
+    _find_again(hub, watch)
+    await _glance(hub, list(hub.agents))
 
 
 async def _sweep_blind(hub: Hub, watch: Watch) -> None:
@@ -207,7 +221,14 @@ async def _told_to_go(hub: Hub, signals: AsyncIterator[int]) -> str:
         for name, agent in hub.agents.items():
             if name in left or not agent.rests:
                 agent.wake()
-        while left & hub.unread or any(agent.running is not None for agent in hub.agents.values()):
+        while left & hub.unread or _runs(hub):
             await trio.sleep(0.02)
         return "told to go; agents ended"
     raise AssertionError("the signal receiver ended")
+
+
+def _runs(hub: Hub) -> bool:
+    """Whether a CLI of ours runs, also one of an agent that an error made us forget for the moment."""
+    if any(agent.running is not None for agent in hub.agents.values()):
+        return True
+    return any(keeper_lives(hub.home.agent(AgentName(name))) for name in hub.failing)

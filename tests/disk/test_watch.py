@@ -26,6 +26,7 @@ class Ground:
     watch: Watch
     woken: list[str]
     heard: list[str]
+    lost: list[bool]
 
     async def told(self) -> None:
         """Return when all that happened was delivered: a change of our own is seen last."""
@@ -39,13 +40,13 @@ class Ground:
 
 @pytest.fixture
 async def ground(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Ground]:
-    home, woken, heard = Home(tmp_path / "home"), list[str](), list[str]()
+    home, woken, heard, lost = Home(tmp_path / "home"), list[str](), list[str](), list[bool]()
     ensure(home)
-    watch = Watch(home, woken.append, heard.append)
+    watch = Watch(home, woken.append, heard.append, lambda: lost.append(True))
     for name in ("a", "b", "c"):
         watch.add(lay(home, name, past(0)))
     nursery.start_soon(watch.run)
-    found = Ground(home, watch, woken, heard)
+    found = Ground(home, watch, woken, heard, lost)
     await found.told()
     woken.clear()
     yield found

@@ -167,6 +167,21 @@ async def test_a_line_of_the_table_is_made_anew_where_its_agent_changed(home: Ho
     assert all(view.row is before[view.name] for view in service.agents.by_name() if view.name != "a4")
 
 
+async def test_a_sweep_sees_lines_taken_back_and_other_files(home: Home) -> None:
+    service = begun(home)
+    await service.agents.read_rest()
+    view = service.agents.views["a0"]
+    path = home.journal(view.name)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.rindex(b'{"v"')])
+    await service.agents.look_at_all()
+    assert view.word == b"await\n"
+    os.rename(path, path.with_suffix(".old"))
+    path.write_bytes(whole)
+    await service.agents.look_at_all()
+    assert view.word == b"stopped\n"
+
+
 async def test_a_listing_is_of_the_moment_of_its_opendir(home: Home) -> None:
     service = begun(home)
     entries = list(service.listing(AGENTS_INODE))

@@ -190,6 +190,10 @@ class Tail:
         """Whether everything of the current segment, of which stat(2) says this, was given."""
         return found.st_ino == self._inode and found.st_size <= self.place.offset
 
+    def stands_exactly(self, found: os.stat_result) -> bool:
+        """Whether the current segment, of which stat(2) says this, is what was given, and no longer or shorter."""
+        return found.st_ino == self._inode and found.st_size == self.place.offset
+
     def read(self) -> list[Event]:
         """The events added since the last call, all or, where the disk fails, none; none where there is no file.
 

@@ -105,7 +105,11 @@ def _watched(home: Home) -> INotify | None:
     """What tells of journals that grow; None where the machine has no more of these to give."""
     try:
         journals = INotify(nonblocking=True)
-        journals.add_watch(str(home.agent_logs), flags.MODIFY | flags.CREATE | flags.MOVED_TO)
+        try:
+            journals.add_watch(str(home.agent_logs), flags.MODIFY | flags.CREATE | flags.MOVED_TO)
+        except OSError:
+            journals.close()
+            raise
     except OSError as error:
         log.warning("%s: %s; journals are looked at every %g s instead", UNWATCHED, error.strerror, BLIND_SECONDS)
         return None

@@ -8,6 +8,7 @@ of an agent what its journal does not say. Only what tells of all agents waits f
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import shutil
@@ -129,11 +130,13 @@ class Roster:
             for view in sorted(self.unread, key=lambda view: view.number):
                 try:
                     await self._read_aside(view)
-                except OSError as error:
+                except Exception as error:
                     if view not in self.unreadable:
-                        log.warning("%s: it cannot be read, and is tried again: %s", view.name, error)
+                        bug = None if isinstance(error, OSError) else error
+                        log.warning("%s: it cannot be read, and is tried again: %s", view.name, error, exc_info=bug)
                     self.unreadable.add(view)
             self.whole.set()
+            gc.freeze()  # they live long: the collector need not go through them all each time a few objects were made
             await trio.sleep(AGAIN_SECONDS if self.unread else 0)
         self.whole.set()
 
@@ -165,10 +168,10 @@ class Roster:
         for n, view in enumerate(list(self.by_name())):
             if view.is_read and not view.gone:
                 try:
-                    grew = bool(view.unread_since())
+                    behind = view in self._lagging or view.is_behind()
                 except OSError:
-                    grew = True  # what is wrong is told by who reads it
-                if grew or view in self._lagging:
+                    behind = True  # what is wrong is told by who reads it
+                if behind:
                     self.catch_up(view.name)
             if n % AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()

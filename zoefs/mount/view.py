@@ -373,6 +373,13 @@ class View:
             return 0.0
         return 0.0 if self._tail.stands_at_end(found) else found.st_mtime
 
+    def is_behind(self) -> bool:
+        """Whether the journal is not as it was when it was read last: grown, begun anew, or shorter."""
+        try:
+            return not self._tail.stands_exactly(self.journal.stat())
+        except FileNotFoundError:
+            return self._tail.place.offset > 0
+
     def _take(self, history: History) -> None:
         self._tail = history.tail
         self.fold = history.fold if history.fold.born == self.born else Fold(born=self.born, seq=history.fold.seq)
