@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,8 +44,13 @@ class Crowd:
         return sorted((*self.live, *self.stopped, *self.resting))
 
     def table(self) -> dict[str, list[str]]:
-        """agents/list in one read: the cells of each line but the cwd, by name."""
-        return cells((self.tree.mount / "agents" / "list").read_bytes())
+        """agents/list in one read: the cells of each line but the cwd, by name. While agents are read it is EAGAIN."""
+        deadline = time.monotonic() + LONG
+        while True:
+            try:
+                return cells((self.tree.mount / "agents" / "list").read_bytes())
+            except BlockingIOError:
+                assert time.monotonic() < deadline, "the mount does not come to the end of its agents"
 
     def descriptors(self, part: str) -> int:
         return len(os.listdir(f"/proc/{self.tree.part(part).mark.pid}/fd"))

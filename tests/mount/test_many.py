@@ -12,7 +12,7 @@ import trio
 
 from tests.crowd import lay, past
 from zoefs.contract.home import Home, OrderKind
-from zoefs.contract.words import AgentName, Status
+from zoefs.contract.words import WAIT_SECONDS, AgentName, Status
 from zoefs.disk.journal import Sizes
 from zoefs.disk.layout import ensure
 from zoefs.mount.inodes import AGENTS_INODE, LIST_INODE, ROOT_INODE
@@ -77,12 +77,24 @@ async def test_what_tells_of_all_waits_for_all(home: Home, autojump_clock: trio.
         nursery.start_soon(read, METRICS)
         await trio.testing.wait_all_tasks_blocked()
         assert told == []
+        for view in service.agents.by_name():
+            service.agents.read(view)
         nursery.start_soon(service.agents.read_rest)
     table, metrics = sorted(told, key=lambda one: "HELP" in one)
     assert [line.split("\t")[:3] for line in table.splitlines()[1:]] == [[name, "stopped", "2"] for name in NAMES]
     assert re.search(r'^zoefs_agents\{status="stopped"\} +5$', metrics, re.M)
     assert "read" not in await text(service, HEALTH)
     assert service.attributes(LIST_INODE).size == len(table)
+
+
+async def test_nobody_waits_long_for_all(home: Home, autojump_clock: trio.testing.MockClock) -> None:
+    """A handler that sleeps cannot be interrupted: only as long as a read of `wait`, then it is to be asked again."""
+    service = begun(home)
+    for inode in (LIST_INODE, METRICS):
+        began = trio.current_time()
+        with pytest.raises(BlockingIOError):
+            await text(service, inode)
+        assert trio.current_time() - began == pytest.approx(WAIT_SECONDS)
 
 
 async def test_who_waits_for_all_is_told_that_the_mount_goes(home: Home) -> None:
@@ -107,6 +119,7 @@ async def test_one_that_cannot_be_read_holds_up_nobody(home: Home, autojump_cloc
     service = begun(home)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(service.agents.read_rest)
+        await service.agents.whole.wait()
         table = await text(service, LIST_INODE)
         assert [line.split("\t")[0] for line in table.splitlines()[1:]] == ["a0", "a2", "a3", "a4"]
         with pytest.raises(OSError, match=r"."):

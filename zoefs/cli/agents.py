@@ -120,8 +120,7 @@ def fork(name: str, new: str, mount: Path) -> None:
     stat = tree.fields(tree.agent(name) / "stat", name)
     if not stat["session"] or stat["turn"] == "0":
         raise Failure(Exit.REFUSED, f"{name} has had no turn to fork yet; give it a prompt first")
-    cells = [line.split("\t") for line in tree.text(tree.agents / "list").splitlines()]
-    cwd = next((_plain(row[-1]) for row in cells[1:] if row[0] == name), "")
+    cwd = next((_plain(row[-1]) for row in tree.table()[1:] if row[0] == name), "")
     make(tree, new, encode_spec({**values, "cwd": cwd, "fork": name}).encode())
 
 
@@ -144,8 +143,7 @@ def _plain(cell: str) -> str:
 @mount_option
 def ls(as_json: bool, mount: Path) -> None:
     """List the agents."""
-    tree = Tree(mount)
-    rows = [line.split("\t") for line in tree.text(tree.agents / "list").splitlines() if line]
+    rows = Tree(mount).table()
     if as_json:
         head = rows[0] if rows else []
         cells = [{k: _number(_plain(v)) for k, v in zip(head, row, strict=False)} for row in rows[1:]]

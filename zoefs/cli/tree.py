@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -23,6 +24,8 @@ PATIENCE = 10.0
 """Seconds after which a mount that does not answer is given up."""
 PATIENCE_TO_WRITE = 120.0
 """The same for what waits for the disk: a prompt of 16 MiB, and its fsync."""
+PATIENCE_TO_BEGIN = 60.0
+"""The same for a mount that reads its agents."""
 
 _GONE = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.ESHUTDOWN})
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:?\d\d):?\s+")
@@ -74,6 +77,21 @@ class Tree:
     def text(self, path: Path, name: str = "") -> str:
         """The text of a file, whatever its bytes."""
         return self.do(path.read_bytes, name).decode(errors="replace")
+
+    def table(self) -> list[list[str]]:
+        """The cells of `agents/list`, its header first. A mount that has just started reads its agents first."""
+        deadline = time.monotonic() + PATIENCE_TO_BEGIN
+
+        def look() -> bytes:
+            while True:
+                try:
+                    return (self.agents / "list").read_bytes()
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise
+
+        text = self.do(look, patience=PATIENCE_TO_BEGIN + PATIENCE).decode(errors="replace")
+        return [line.split("\t") for line in text.splitlines() if line]
 
     def fields(self, path: Path, name: str = "") -> dict[str, str]:
         """The `key: value` lines of a file, up to its first empty line."""

@@ -2,7 +2,8 @@
 
 Rules. A start finds the names of the agents and reads no more. What one of them holds is read when somebody first
 asks for it (`ready`), or in its turn (`read_rest`): so nobody waits for another agent's journal, and nobody is told
-of an agent what its journal does not say. Only what tells of all agents waits for all (`whole`).
+of an agent what its journal does not say. What tells of all agents waits for all
+(`whole`), and not for long.
 """
 
 from __future__ import annotations
@@ -123,6 +124,12 @@ class Roster:
             view = self.numbers.get(split(inode)[0])
             if view is not None and not view.is_read and not view.gone:
                 await self._read_aside(view)
+
+    async def all_told(self, seconds: float) -> bool:
+        """Whether every agent was tried, now or within this time."""
+        with trio.move_on_after(seconds):
+            await self.whole.wait()
+        return self.whole.is_set()
 
     async def read_rest(self) -> None:
         """Read every agent that nobody asked for yet. One whose files cannot be read is tried again, now and then."""

@@ -23,7 +23,7 @@ from zoefs.contract.guard import Opener, What
 from zoefs.contract.home import Home, OrderKind
 from zoefs.contract.lifecycle import Life
 from zoefs.contract.refusal import Refusal
-from zoefs.contract.words import AGENT_NAME_RULE, AgentName, is_agent_name
+from zoefs.contract.words import AGENT_NAME_RULE, WAIT_SECONDS, AgentName, is_agent_name
 from zoefs.disk.files import open_or_none, read, sync_dir
 from zoefs.disk.journal import Sizes, Writer, recent
 from zoefs.disk.lock import try_lock
@@ -244,8 +244,8 @@ class Service:
         if flags & _WRITES:
             opener = await self.guard.opener(pid)
             return self._open(inode, flags, opener)
-        if self.agents.unread and inode in _OF_ALL:
-            await self.agents.whole.wait()
+        if self.agents.unread and inode in _OF_ALL and not await self.agents.all_told(WAIT_SECONDS):
+            raise OSError(errno.EAGAIN, "agents are still being read")
         return self._open(inode, flags, None)
 
     def _open(self, inode: int, flags: int, opener: Opener | None) -> Handle:
