@@ -21,6 +21,7 @@ from zoefs.disk.journal import Sizes
 SPEC = b'backend = "exec"\nargv = ["cat"]\n'
 BEGAN = 1_790_000_000.0
 _BORN = b"0" * 32
+_SAID = b"--- a prompt and its answer\n"
 _EVENT = 400
 """About how many bytes an event of a turn takes, as a CLI of some talk leaves them."""
 
@@ -40,13 +41,15 @@ def _turn(turn: int, size: int) -> tuple[str, list[tuple[str, dict[str, object]]
     id = f"in-{1_790_000_000_000_000_000 + turn * 1_000_003:016x}"
     order, inc = f"{id[3:]}.prompt.{id}", {"inc": turn}
     said = "what it thinks of it. " * 14
-    talk = [("text", {**inc, "turn": turn, "text": f"step {n}: {said}"}) for n in range(max(0, size // _EVENT - 3))]
+    steps = range(max(0, size // _EVENT - 3))
+    talk = [("text", {**inc, "turn": turn, "text": f"step {n}: {said}", "raw_end": n * _EVENT}) for n in steps]
+    ended = {"how": "done", "bytes": 5, "tokens_in": 900, "tokens_out": 90, "chat_end": turn * len(_SAID)}
     return order, [
         ("prompt-given", {**inc, "id": id, "turn": turn, "order": order, "bytes": 6, "boot": "b"}),
         ("spawned", {**inc, "pid": 1000 + turn, "backend": "exec", "ready": True}),
         *talk,
         ("exited", {**inc, "rc": 0, "next": "resting"}),
-        ("turn-ended", {**inc, "turn": turn, "id": id, "how": "done", "bytes": 5, "tokens_in": 900, "tokens_out": 90}),
+        ("turn-ended", {**inc, "turn": turn, "id": id, **ended}),
     ]
 
 
@@ -68,7 +71,7 @@ def past(turns: int, turn_bytes: int = 1600, stopped: bool = True, rotate: int =
         for kind, fields in events:
             note(kind, fields)
     if stopped:
-        note("stopped", {})
+        note("stopped", {"by": "stop"})
     first, current = segments[-1]
     kept = encode(Snapshot(Place(first, len(current), fold.seq), fold))
     return Past(tuple((first, bytes(data)) for first, data in segments), kept, tuple(orders))
@@ -80,7 +83,7 @@ def lay(home: Home, name: str, past: Past, spec: bytes = SPEC, kept: bool = True
     born = os.urandom(16).hex().encode()
     for path in agent.directories:
         os.mkdir(path, 0o700)
-    texts = {agent.spec: spec, agent.born: born + b"\n", agent.lock: b"", agent.chat: b""}
+    texts = {agent.spec: spec, agent.born: born + b"\n", agent.lock: b"", agent.chat: _SAID * len(past.orders)}
     journal = home.journal(agent.name)
     *older, (_, current) = past.segments
     texts |= {segment_of(journal, first): data for first, data in older} | {journal: current}
