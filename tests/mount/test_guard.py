@@ -122,6 +122,15 @@ def test_of_its_own_only_out_is_its_to_write(shared: Tree, statement: str) -> No
     assert inside(shared, agent, "put(me / 'out', b'ok')") == "ok"
 
 
+def test_its_own_draft_of_a_person_is_not_emptied(shared: Tree) -> None:
+    """O_TRUNC at an open for reading is a change, too."""
+    agent = shell_agent(shared)
+    put(agent / "inbox/.d", b"of a person")
+    assert inside(shared, agent, "os.close(os.open(me / 'inbox/.d', os.O_RDONLY | os.O_TRUNC))") == "EACCES"
+    assert (agent / "inbox/.d").read_bytes() == b"of a person"
+    (agent / "inbox/.d").unlink()
+
+
 @pytest.mark.parametrize(
     "act", ["put(peer / 'out', b'x')", "put(peer / 'ctl', b'stop')", "put(peer / 'spec', b'')", "os.rmdir(peer)"]
 )

@@ -24,6 +24,7 @@ from zoefs.contract.refusal import Refusal
 from zoefs.contract.spec import SpecError, effective
 from zoefs.disk.files import read
 from zoefs.disk.openers import Found, Openers
+from zoefs.mount.roster import Roster
 from zoefs.mount.view import View
 
 _AT_ONCE = 16
@@ -31,13 +32,11 @@ _AT_ONCE = 16
 
 
 class Guard:
-    """See module. `find` gives the agent of a name, where there is one; `note` writes a line of the mount's journal."""
+    """See module. `roster` are the agents; `note` writes a line of the mount's journal."""
 
-    def __init__(
-        self, home: Home, find: Callable[[str], View | None], note: Callable[[str, Mapping[str, Any]], object]
-    ) -> None:
+    def __init__(self, home: Home, roster: Roster, note: Callable[[str, Mapping[str, Any]], object]) -> None:
         self._home = home
-        self._find = find
+        self._roster = roster
         self._note = note
         self._openers = Openers(home)
         self._limiter = trio.CapacityLimiter(_AT_ONCE)
@@ -47,10 +46,10 @@ class Guard:
         known, found = self._openers.remembered(pid)
         if not known:
             found = await trio.to_thread.run_sync(self._openers.find, pid, limiter=self._limiter)
-        return None if found is None else self._as_opener(found)
+        return None if found is None else await self._as_opener(found)
 
-    def _as_opener(self, found: Found) -> Opener:
-        view = self._find(found.agent)
+    async def _as_opener(self, found: Found) -> Opener:
+        view = await self._roster.find(found.agent)
         return Opener() if view is None else Opener(view.name, view.born, view.spec)
 
     def check(self, opener: Opener | None, what: What, view: View | None = None, place: str = "") -> None:
@@ -88,7 +87,7 @@ class Guard:
 
     def _refused(self, opener: Opener, view: View | None, sentence: str) -> Refusal:
         """A refusal, in the `error` of the target, or of the one that acts where there is none, and in the log."""
-        shown = view or self._find(opener.name)
+        shown = view or self._roster.known(opener.name)
         if shown is not None:
             return shown.refused(errno.EACCES, sentence, opener.name)
         with contextlib.suppress(OSError):

@@ -20,8 +20,9 @@ from zoefs.disk.files import names, open_or_none, size, sync_dir, sync_file
 from zoefs.mount import readers
 from zoefs.mount.handles import FileHandle, Handle
 from zoefs.mount.inodes import Entries
+from zoefs.mount.orders import Queued
 from zoefs.mount.stage import next_stamp
-from zoefs.mount.view import Queued, View
+from zoefs.mount.view import View
 from zoefs.mount.writing import DraftHandle, PromptHandle
 
 _WRITES = os.O_WRONLY | os.O_RDWR

@@ -147,12 +147,17 @@ class Roster:
             await trio.sleep(AGAIN_SECONDS if self.unread else 0)
         self.whole.set()
 
-    def find(self, name: str) -> View | None:
+    async def find(self, name: str) -> View | None:
         """The agent of this name, read."""
         view = self.views.get(name)
-        if view is not None:
-            self.read(view)
-        return view
+        if view is not None and not view.is_read:
+            await self._read_aside(view)
+        return None if view is None or view.gone else view
+
+    def known(self, name: str) -> View | None:
+        """The agent of this name, if it was read."""
+        view = self.views.get(name)
+        return view if view is not None and view.is_read else None
 
     def catch_up(self, name: str) -> None:
         """The journal of this agent grew."""

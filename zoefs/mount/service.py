@@ -9,6 +9,7 @@ import contextlib
 import errno
 import functools
 import os
+import shutil
 import stat
 import time
 import uuid
@@ -20,7 +21,7 @@ import trio
 
 from zoefs.contract.events import utc
 from zoefs.contract.guard import Opener, What
-from zoefs.contract.home import Home, OrderKind
+from zoefs.contract.home import AgentHome, Home, OrderKind
 from zoefs.contract.lifecycle import Life
 from zoefs.contract.refusal import Refusal
 from zoefs.contract.words import AGENT_NAME_RULE, WAIT_SECONDS, AgentName, is_agent_name
@@ -79,7 +80,7 @@ class Service:
         self._log = Writer(home.mount_log, max((event.seq for event in past), default=0), limit=sizes.log)
         refusals = {e.text("agent"): (e.t, e.text("text")) for e in past if e.kind == "refused"}
         self.agents = Roster(home, self._note_lasting, self._refuse, self._published, refusals)
-        self.guard = Guard(home, self.agents.find, lambda kind, fields: self._log.append((kind, fields)))
+        self.guard = Guard(home, self.agents, lambda kind, fields: self._log.append((kind, fields)))
         self.through = Passthrough(home, self.guard)
 
     def _note_lasting(self, kind: str, fields: Mapping[str, Any]) -> None:
@@ -241,7 +242,7 @@ class Service:
 
     async def open(self, inode: int, flags: int, pid: int) -> Handle:
         """Open a file. `pid` is who opens it, which only matters for writing. Raises Refusal or OSError."""
-        if flags & _WRITES:
+        if flags & (_WRITES | os.O_TRUNC):
             opener = await self.guard.opener(pid)
             return self._open(inode, flags, opener)
         if self.agents.unread and inode in _OF_ALL and not await self.agents.all_told(WAIT_SECONDS):
@@ -345,6 +346,22 @@ class Service:
         nanoseconds since 1970."""
         final = self.home.agent(AgentName(name))
         temp = attrs.evolve(final, path=final.path.with_name(f".{name}.{uuid.uuid4().hex[:8]}"))
+        try:
+            self._fill(temp, maker)
+            os.rename(temp.path, final.path)
+        except OSError:
+            shutil.rmtree(temp.path, ignore_errors=True)
+            raise
+        try:
+            sync_dir(self.home.agents)
+        except OSError:
+            os.rename(final.path, temp.path)
+            shutil.rmtree(temp.path, ignore_errors=True)
+            raise
+        return final.born.stat().st_mtime_ns
+
+    def _fill(self, temp: AgentHome, maker: str) -> None:
+        """Everything that a new agent has, lasting."""
         for path in temp.directories:
             path.mkdir(mode=0o700)
         texts = {temp.spec: b"", temp.born: uuid.uuid4().hex.encode() + b"\n", temp.lock: b""}
@@ -358,16 +375,13 @@ class Service:
             finally:
                 os.close(fd)
         sync_dir(temp.path)
-        os.rename(temp.path, final.path)
-        sync_dir(self.home.agents)
-        return final.born.stat().st_mtime_ns
 
     async def rmdir(self, parent: int, name: str, pid: int) -> None:
         """Retire an agent: its directory moves to HOME/retired, its journal stays."""
         if parent != AGENTS_INODE:
             raise OSError(errno.EPERM, "only agents can be retired")
         opener = await self.guard.opener(pid)
-        view = self.agents.find(name)
+        view = await self.agents.find(name)
         if view is None:
             raise OSError(errno.ENOENT, name)
         self.guard.check(opener, What.RMDIR, view)

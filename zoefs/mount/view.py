@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-import attrs
 import trio
 
 from zoefs.contract.backends import BACKENDS, Backend, is_tested
@@ -26,28 +25,13 @@ from zoefs.contract.home import PROMPTS, AgentHome, Home, Order, OrderKind, pars
 from zoefs.contract.lifecycle import Fold, Life, Waiting, helps, queues, status_of
 from zoefs.contract.refusal import Refusal
 from zoefs.contract.spec import DEFAULT_BACKEND, Spec, SpecError, effective
-from zoefs.contract.verbs import Command, parse_ctl
+from zoefs.contract.verbs import Command
 from zoefs.contract.words import FINAL, QUEUE_BYTES_MAX, QUEUE_MAX, SETTLED, Fate, Status, Verb
-from zoefs.disk.files import names, read, read_text, size
+from zoefs.disk.files import read, read_text
 from zoefs.disk.history import History, load
 from zoefs.disk.journal import TakenBack
-
-
-@attrs.frozen
-class Queued:
-    """An order that waits: its bytes, and the verbs of a ctl order."""
-
-    order: Order
-    size: int
-    commands: tuple[Command, ...] = ()
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """The names it goes by in `inbox/`: the prompt's, or the keys of its verbs."""
-        if self.order.kind in PROMPTS:
-            return (self.order.id,)
-        return tuple(command.key for command in self.commands if command.key)
-
+from zoefs.mount import orders
+from zoefs.mount.orders import Queued
 
 WORDS: Mapping[Status, bytes] = {status: status.encode() + b"\n" for status in Status}
 """What `status` holds."""
@@ -130,9 +114,9 @@ class View:
         return born, load(self._home.journal(self.name), self.home.snapshot, born)
 
     def read_in(self, found: tuple[str, History]) -> None:
-        """Take in what `read_history` found, the rest of the disk, and what was noted since."""
+        """Take in what `read_history` found, the rest of the disk, and what was noted since. Where an OSError is raised
+        it is not read, and this can be done again."""
         self.born, history = found
-        self._take(history)
         self.maker = read_text(self.home.maker)
         self.waiting: dict[str, Queued] = {}
         self._by_id: dict[str, Queued] = {}
@@ -150,12 +134,12 @@ class View:
         self.row: bytes | None = None
         self.status = Status.AWAIT
         self.word = b""
+        self._take(history)
         self.read_spec()
-        self._find_waiting()
-        self.is_read = True
-        if self.catch_up():
-            self._set_status()
+        self.catch_up()
+        self._set_status()
         self._moment = self._moments()
+        self.is_read = True
 
     @property
     def changed(self) -> trio.Event:
@@ -171,43 +155,16 @@ class View:
 
     # -- what waits ---------------------------------------------------------------------------------------------
 
-    def _find_waiting(self) -> None:
+    def _take(self, history: History) -> None:
+        """Hold what is on disk now: the journal as read, and the orders that it does not know. Where an OSError is
+        raised, what was held before is held."""
+        fold = history.fold if history.fold.born == self.born else Fold(born=self.born, seq=history.fold.seq)
+        found = orders.look(self.home, fold)
+        self._tail, self.fold = history.tail, fold
         self.waiting, self._by_id = {}, {}
-        found = [
-            (order, path)
-            for path in (self.home.new, self.home.taken)
-            for name in names(path)
-            if (order := parse_order(name)) is not None and self._is_open(order, path == self.home.taken)
-        ]
-        verbs = {order.stamp for order, _ in found if order.kind is OrderKind.CTL}
-        for order, path in found:
-            if not (order.kind is OrderKind.STEER and path == self.home.taken and order.stamp in verbs):
-                self.add(self._queued(order, path / order.name))
-        self.cancelled = self._unnoted(self.home.cancelled)
-        self.cut = self._unnoted(self.home.cut)
-        self._set_status()
-
-    def _unnoted(self, path: Path) -> frozenset[str]:
-        """The prompts set aside there whose fate the journal does not tell yet."""
-        orders = (parse_order(name) for name in names(path))
-        return frozenset(o.id for o in orders if o is not None and o.id not in self.fold.ids) or _NOBODY
-
-    def _is_open(self, order: Order, taken: bool) -> bool:
-        match order.kind:
-            case OrderKind.PROMPT | OrderKind.RECOVERED | OrderKind.STEER:
-                return order.id not in self.fold.ids
-            case OrderKind.CTL:
-                return order.name not in self.fold.orders_done
-            case OrderKind.OUT | OrderKind.ANSWER:
-                return not taken and order.name not in self.fold.orders_done
-
-    def _queued(self, order: Order, path: Path) -> Queued:
-        if order.kind is not OrderKind.CTL:
-            return Queued(order, size(path))
-        try:
-            return Queued(order, size(path), tuple(parse_ctl(read(path) or b"")))
-        except Refusal:
-            return Queued(order, size(path))
+        for queued in found.waiting:
+            self.add(queued)
+        self.cancelled, self.cut = found.cancelled or _NOBODY, found.cut or _NOBODY
 
     def add(self, queued: Queued) -> None:
         """An order is about to be renamed into `orders/new`."""
@@ -380,14 +337,10 @@ class View:
         except FileNotFoundError:
             return self._tail.place.offset > 0
 
-    def _take(self, history: History) -> None:
-        self._tail = history.tail
-        self.fold = history.fold if history.fold.born == self.born else Fold(born=self.born, seq=history.fold.seq)
-
     def _begin_anew(self) -> bool:
         """The supervisor took back lines on a full disk: fold the whole journal again."""
         self._take(self.read_history()[1])
-        self._find_waiting()
+        self._set_status()
         self.statuses += 1
         self.settlings += 1
         self.outs += 1

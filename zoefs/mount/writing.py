@@ -22,8 +22,9 @@ from zoefs.contract.verbs import VERBS, check_permitted, parse_ctl, split_ask
 from zoefs.contract.words import CTL_MAX, PROMPT_MAX, Verb
 from zoefs.disk.files import pwrite_all, read, replace, sync_dir, sync_file
 from zoefs.mount.handles import Handle
+from zoefs.mount.orders import Queued
 from zoefs.mount.stage import Staged
-from zoefs.mount.view import Queued, View, after
+from zoefs.mount.view import View, after
 
 SPEC_MAX = 1 << 20
 
