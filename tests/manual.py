@@ -156,12 +156,20 @@ def links(text: str) -> str:
     return "".join(f"[{name}]: {file_of(name)}\n" for name in sorted(called))
 
 
+def _kinds() -> str:
+    """The kinds of events, each with the first sentence of its paragraph."""
+    told = sections(pages()["zoefs-events.5.md"])["Event kinds"]
+    rows = ((f"`{word}`", re.split(r"\.(?:\s|$)", MADE.sub("", text))[0]) for word, text in told.items())
+    return table(("kind", "what it tells"), ((word, " ".join(first.split())) for word, first in rows))
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "root": lambda: _files(ROOT.values()),
     "files": lambda: _files((LIST, *FILES.values())),
     "edges": lambda: _fenced(diagram.edges()),
     "reasons": lambda: _fenced(diagram.reasons()),
     "lives": lambda: _fenced(diagram.statuses()),
+    "kinds": _kinds,
     "mermaid": lambda: _fenced(diagram.mermaid(), "mermaid"),
     "statuses": _statuses,
     "verbs": _verbs,

@@ -50,7 +50,7 @@ QUESTIONS = {
     "can others read my agents": ("allow-other", "as far as the modes permit"),
     "what is `evidence`": ("evidence", "the event that set the status"),
     "what is `crash-loop`": ("crash-loop", "died too often"),
-    "how do I wait in a program": ("poll(2)", "readable when its word differs"),
+    "how do I wait in a program": ("poll(2)", "readable when there is another word, or another ended turn"),
 }
 
 
