@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -141,6 +142,23 @@ def test_the_scripts_that_back_up_and_restore_in_a_fresh_shell(base: Path) -> No
         tree.down()
         wait_for(lambda: not tree.processes(), "everything is gone")
         assert not tree.mounted()
+
+
+def test_the_program_that_reads_events_again_reads_every_segment(base: Path) -> None:
+    paragraph = sections(pages()["zoefs-recipes.7.md"])["Recipes"]["read-events-again"]
+    program = paragraph.partition("<<'END'\n")[2].partition("END\n")[0]
+    with living(base, {"ZOEFS_ROTATE_BYTES": "500"}) as tree:
+        tree.shell(AGENT.replace("r1", "told"))
+        for n in range(6):
+            tree.zoefs("send", "told", f"prompt {n}", "--wait")
+        tree.zoefs("stop", "told")
+        assert len(list((tree.home / "log" / "agents").glob("told.jsonl.*"))) > 1
+        (base / "reader").write_text(program)
+        for last in (0, 7, 20):
+            told = tree.shell(f"{sys.executable} {base}/reader {last}").stdout.splitlines()
+            assert [int(line.split()[0]) for line in told] == list(range(last + 1, last + 1 + len(told)))
+            assert told[-1].endswith(" verb-done"), "the stop is the last that was noted"
+        assert tree.shell(f"{sys.executable} {base}/reader {last + len(told)}").stdout == "", "all was told by then"
 
 
 def _events(tree: Tree, name: str) -> list[dict[str, Any]]:
