@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from zoefs.cli.manual import HEAD, MADE, ROW, reference
+from zoefs.cli.manual import ALSO_CALLED, HEAD, MADE, ROW, also_called, paragraphs, reference
 from zoefs.contract import diagram
 from zoefs.contract.backends import BACKENDS
 from zoefs.contract.events import Kind
@@ -133,21 +133,26 @@ def _fields(kind: Kind) -> str:
 
 
 def index() -> str:
-    """Every word that has a paragraph or a row of a table, by its first letter, with its pages."""
+    """Every word that has a paragraph or a row of a table, or is another name of one, by its first letter, with its
+    pages."""
     words: dict[str, dict[str, None]] = {}
     for page, text in pages().items():
-        own = MADE.sub("", text)
+        own = re.sub(rf"^## {ALSO_CALLED}\n.*?(?=^## )", "", MADE.sub("", text), flags=re.M | re.S)
         for word, meant in [*HEAD.findall(own), *((word, "") for word in ROW.findall(own) if " " not in word)]:
             words.setdefault(word, {})[f"[{reference(page)}]{f' ({meant})' if meant else ''}"] = None
+    manual = {reference(page): text for page, text in pages().items()}
+    for word, names in also_called(manual).items():
+        told = (part for name in names for part in paragraphs(name, manual))
+        words.setdefault(word, {}).update({f"[{part.partition(',')[0]}]": None for part in told})
     letters: dict[str, list[str]] = {}
     for word in sorted(words, key=lambda word: (word.lstrip("-_./").lower(), word)):
         first = word.lstrip("-_./")[0].upper()
         letters.setdefault("0" if first.isdecimal() else first, []).append(f"`{word}` {', '.join(words[word])}")
-    paragraphs = (
+    filled = (
         textwrap.fill(" · ".join(found), 118, break_on_hyphens=False, break_long_words=False)
         for found in letters.values()
     )
-    return "\n\n".join(paragraphs) + "\n"
+    return "\n\n".join(filled) + "\n"
 
 
 def links(text: str) -> str:
@@ -156,12 +161,20 @@ def links(text: str) -> str:
     return "".join(f"[{name}]: {file_of(name)}\n" for name in sorted(called))
 
 
+def _kinds() -> str:
+    """The kinds of events, each with the first sentence of its paragraph."""
+    told = sections(pages()["zoefs-events.5.md"])["Event kinds"]
+    rows = ((f"`{word}`", re.split(r"\.(?:\s|$)", MADE.sub("", text))[0]) for word, text in told.items())
+    return table(("kind", "what it tells"), ((word, " ".join(first.split())) for word, first in rows))
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "root": lambda: _files(ROOT.values()),
     "files": lambda: _files((LIST, *FILES.values())),
     "edges": lambda: _fenced(diagram.edges()),
     "reasons": lambda: _fenced(diagram.reasons()),
     "lives": lambda: _fenced(diagram.statuses()),
+    "kinds": _kinds,
     "mermaid": lambda: _fenced(diagram.mermaid(), "mermaid"),
     "statuses": _statuses,
     "verbs": _verbs,

@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ import attrs
 import pytest
 
 from tests.e2e.teller import Teller
-from tests.living import Tree, living
+from tests.living import Tree, living, wait_for
 from tests.manual import pages, sections
 from zoefs.cli.manual import HEAD, reference
 
@@ -113,6 +114,51 @@ def test_the_script_that_answers_asks(base: Path) -> None:
             loop.wait()
         told = [(event["decision"], event["why"]) for event in _events(tree, "asker") if event["kind"] == "answered"]
         assert told == [("allow", ""), ("deny", "only reading is allowed here")]
+
+
+def test_the_scripts_that_back_up_and_restore_in_a_fresh_shell(base: Path) -> None:
+    found = sections(pages()["zoefs-recipes.7.md"])["Recipes"]
+    back_up, restore = (
+        "".join(re.findall(r"^    (.*\n)", found[name], re.M)) for name in ("back-up-home", "restore-home")
+    )
+    env = {"HOME": str(base), "ZOEFS_HOME": str(base / ".local/state/zoefs"), "ZOEFS_MOUNT": str(base / "zoefs")}
+    with living(base, env) as ground:
+        tree = attrs.evolve(ground, home=Path(env["ZOEFS_HOME"]), mount=Path(env["ZOEFS_MOUNT"]))
+        fresh = {key: value for key, value in tree.env.items() if not key.startswith("ZOEFS_")}
+
+        def run(script: str) -> None:
+            subprocess.run(["sh", "-c", script], cwd=base, env=fresh, check=True, timeout=120, capture_output=True)
+
+        tree.shell(AGENT)
+        tree.zoefs("send", "r1", "before", "--id", "k1", "--wait")
+        run(back_up)
+        tree.zoefs("send", "r1", "after", "--id", "k2", "--wait")
+        tree.zoefs("down")
+        tree.home.rename(base / "aside")
+        run(restore)
+        assert tree.ended("r1", "k1") == ("done", b"before")
+        assert not (tree.agent("r1") / "inbox" / "k2").exists()
+        assert tree.zoefs("send", "r1", "again", "--wait").stdout == "again"
+        tree.down()
+        wait_for(lambda: not tree.processes(), "everything is gone")
+        assert not tree.mounted()
+
+
+def test_the_program_that_reads_events_again_reads_every_segment(base: Path) -> None:
+    paragraph = sections(pages()["zoefs-recipes.7.md"])["Recipes"]["read-events-again"]
+    program = paragraph.partition("<<'END'\n")[2].partition("END\n")[0]
+    with living(base, {"ZOEFS_ROTATE_BYTES": "500"}) as tree:
+        tree.shell(AGENT.replace("r1", "told"))
+        for n in range(6):
+            tree.zoefs("send", "told", f"prompt {n}", "--wait")
+        tree.zoefs("stop", "told")
+        assert len(list((tree.home / "log" / "agents").glob("told.jsonl.*"))) > 1
+        (base / "reader").write_text(program)
+        for last in (0, 7, 20):
+            told = tree.shell(f"{sys.executable} {base}/reader {last}").stdout.splitlines()
+            assert [int(line.split()[0]) for line in told] == list(range(last + 1, last + 1 + len(told)))
+            assert told[-1].endswith(" verb-done"), "the stop is the last that was noted"
+        assert tree.shell(f"{sys.executable} {base}/reader {last + len(told)}").stdout == "", "all was told by then"
 
 
 def _events(tree: Tree, name: str) -> list[dict[str, Any]]:

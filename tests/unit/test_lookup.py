@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from tests.manual import MAN
 from zoefs.cli.main import cli
-from zoefs.cli.manual import HEAD, PAGES, SHOWN, pages
+from zoefs.cli.manual import HEAD, ORDER, PAGES, SHOWN, _first, also_called, pages, paragraphs
 from zoefs.contract.words import Exit
 
 WORDS = sorted({word for text in pages().values() for word, _ in HEAD.findall(text)})
@@ -61,8 +61,67 @@ def test_without_a_word_it_is_the_entrance() -> None:
     assert run().output.startswith("# zoefs(7): ")
 
 
+@pytest.mark.parametrize("page", pages())
+def test_the_print_of_a_page_has_all_words_of_the_page(page: str) -> None:
+    text = re.sub(r"^<!-- .* -->$", "", pages()[page].rpartition("<!-- made: links -->")[0], flags=re.M)
+    assert re.sub(r"[\[\]]", "", run(page).output).split() == re.sub(r"[\[\]]", "", text).split()
+
+
+def test_every_page_has_its_place_in_the_order_of_search() -> None:
+    assert list(pages()) == list(ORDER)
+    assert ORDER.index("zoefs-tree(5)") < ORDER.index("zoefs-guarantees(7)") < ORDER.index("zoefs-files(5)")
+
+
+def test_every_other_name_leads_to_paragraphs() -> None:
+    named = also_called(pages())
+    assert len(named) > 10
+    for word, names in named.items():
+        assert names, word
+        for name in names:
+            parts = list(paragraphs(name, pages()))
+            assert parts, name
+            assert all(part in run(word).output for part in parts), word
+
+
+@pytest.mark.parametrize(
+    ("word", "head"),
+    [
+        ("limits", "zoefs-prompts(7), Limits\n"),
+        ("lines of stat", "zoefs-tree(5), Lines of `stat`\n"),
+        ("what programs meet", "zoefs-tree(5), What programs meet\n"),
+        ("poll", "zoefs-tree(5), Waiting with poll\n"),
+    ],
+)
+def test_a_section_is_found_by_its_title(word: str, head: str) -> None:
+    assert run(*word.split()).output.startswith(head)
+
+
+@pytest.mark.parametrize("word", ["star", "cksum"])
+def test_only_whole_words_of_the_text_are_found(word: str) -> None:
+    assert word in "\n".join(pages().values())
+    assert run(word).exit_code == Exit.NOT_FOUND
+
+
+def test_a_place_where_a_sentence_begins_with_the_word_is_never_cut() -> None:
+    places = {f"page {n}": [f"it tells of poll {n}\n"] for n in range(2 * SHOWN)}
+    places |= {f"late {n}": [f"It is so. `poll`(2) is {n}\n"] for n in range(SHOWN + 3)}
+    shown = _first("poll", places)
+    assert [part for part in shown if part.startswith("late")] == [
+        f"late {n}:\n{places[f'late {n}'][0]}" for n in range(SHOWN + 3)
+    ]
+    assert shown[-1] == f"and {2 * SHOWN} places more\n"
+
+
+@pytest.mark.parametrize(("words", "said"), [("kill -9", "Verbs: kill\n"), ("wait --timeout", "Commands: wait\n")])
+def test_several_words_that_stand_nowhere_together(words: str, said: str) -> None:
+    done = run(*words.split())
+    assert done.exit_code == 0
+    assert done.output.startswith(f"Nothing is said of '{words}' as it stands. Nearest:\n")
+    assert said in done.output
+
+
 def test_a_word_in_many_places_is_cut_short() -> None:
-    told = run("bytes").output.split("\n\n")
+    told = run("process").output.split("\n\n")
     assert len(told) == SHOWN + 1
     assert re.fullmatch(r"and \d+ places more\n", told[-1])
 

@@ -47,7 +47,7 @@ from zoefs.mount import readers
 from zoefs.mount.writing import SPEC_MAX
 
 PAGES = pages()
-KERNEL = {"ENOSPC", "ENOTCONN"}
+KERNEL = {"ENOSPC", "ENOTCONN", "ENAMETOOLONG", "EMFILE"}
 """Errors that we pass on, or that the kernel gives in our place."""
 
 

@@ -122,7 +122,7 @@ FIELDS: dict[Kind, tuple[Field, ...]] = {
         Field("signal", Type.WHOLE, "the signal that killed it", False),
         Field("reason", Type.TEXT, "the reason of `failed`; else empty", False),
         Field("until", Type.NUMBER, "seconds since 1970: when it is started again, in backoff", False),
-        Field("died", Type.NUMBER, "seconds since 1970: when this death counts as, in backoff", False),
+        Field("died", Type.NUMBER, "seconds since 1970: when it died, where it is to be started again", False),
         Field("asked", Type.TEXT, "what ended it on purpose: a verb, or a word of the supervisor's", False),
         _why("a sentence for `error`", False),
     ),

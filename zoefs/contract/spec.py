@@ -213,7 +213,7 @@ KEYS: dict[str, Key] = {
         Key("fork", _agent, "the name of an agent: the first start goes on from a copy of its conversation"),
         Key("turn_timeout", _seconds, "a turn longer than this is interrupted; 0 is never"),
         Key("restart", _restart, "'on-crash', 'never', or a table: when floor cap burst window stable"),
-        Key("on_lost", _one_of(*OnLost), "a turn whose CLI died: continue it exactly once, or hold (it ends lost)"),
+        Key("on_lost", _one_of(*OnLost), "a turn whose CLI died: continue it (claude), or hold (it ends lost)"),
         Key("spawn", _truth, "true: from inside, it may make agents, none wider than itself"),
         Key("prompt_wider", _truth, "true: from inside, it may prompt agents of wider permission than its own"),
     )
