@@ -211,6 +211,45 @@ def test_appenders_never_overwrite(place: Place, sides: tuple[str, str]) -> None
     assert len(lines) == 1000
 
 
+@pytest.mark.parametrize("access", [os.O_WRONLY, os.O_RDWR])
+def test_an_append_is_never_taken_for_a_mapped_page(place: Place, access: int) -> None:
+    """HOME appended meanwhile, and the kernel here believes that the file ends with a page."""
+    path = place.here / "f"
+    keeps = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    appends = os.open(path, access | os.O_APPEND)
+    try:
+        os.write(appends, b"x" * 4096)
+        put_at_end(place.home / "f", b"home\n")
+        os.write(appends, b"mount\n")
+        assert (place.home / "f").read_bytes()[4096:] == b"home\nmount\n"
+        os.ftruncate(keeps, 4096)
+        put_at_end(place.home / "f", b"home\n")
+        os.write(appends, b"y" * 4096 * 100)
+        assert (place.home / "f").read_bytes()[4096:] == b"home\n" + b"y" * 4096 * 100
+    finally:
+        os.close(keeps)
+        os.close(appends)
+
+
+def put_at_end(path: Path, data: bytes) -> None:
+    """Append, as somebody in HOME does."""
+    with path.open("ab", buffering=0) as file:
+        file.write(data)
+
+
+def test_a_mapping_of_a_handle_that_appends(place: Place) -> None:
+    path = place.here / "f"
+    put(path, b"a" * 10_000)
+    with path.open("ab+") as file, mmap.mmap(file.fileno(), 0) as shared:
+        for at in (0, 5_000, 9_999):
+            shared[at : at + 1] = b"x"
+            shared.flush()
+        file.write(b"end")
+    want = bytearray(b"a" * 10_000 + b"end")
+    want[0] = want[5_000] = want[9_999] = ord("x")
+    assert (place.home / "f").read_bytes() == bytes(want)
+
+
 def test_a_removed_file_lives_while_it_is_open(place: Place) -> None:
     path = place.here / "f"
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

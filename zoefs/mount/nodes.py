@@ -51,13 +51,20 @@ class Opened:
         return bool(self.flags & os.O_APPEND)
 
     @property
+    def reads(self) -> bool:
+        return self.flags & os.O_ACCMODE != os.O_WRONLY
+
+    @property
     def writes(self) -> bool:
         return self.flags & os.O_ACCMODE != os.O_RDONLY
 
 
 @attrs.define(eq=False)
 class Node:
-    """A file that the kernel knows. `root` is the name of its tree's directory where it is that directory itself."""
+    """A file that the kernel knows. `root` is the name of its tree's directory where it is that directory itself.
+
+    `size` is what the kernel takes its size for: as it was told last, or as it wrote.
+    """
 
     number: int
     rule: Through
@@ -65,6 +72,7 @@ class Node:
     root: bytes = b""
     hints: dict[tuple[Node, bytes], None] = attrs.Factory(dict)
     lookups: int = 0
+    size: int = 0
     handles: list[Opened] = attrs.Factory(list)
 
     @property
@@ -173,6 +181,7 @@ class Nodes:
             node.key, node.hints = key_of(found), {}
         node.hint(parent, name)
         node.lookups += 1
+        node.size = found.st_size
         return Found(number, found)
 
     def forget(self, number: int, count: int) -> None:

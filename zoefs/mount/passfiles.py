@@ -39,11 +39,22 @@ class PassHandle(Handle):
 
     async def put(self, offset: int, data: bytes) -> int:
         """Write all of `data`."""
-        place = None
-        if self.opened.appends:
-            place = next((h.held for h in self._node.handles if h.writes and not h.appends), None)
-        await self._workers.do(_write, self.opened.held, place, self.opened.appends, data, offset)
+        await self._workers.do(_write, self.opened, self._place(offset), data, offset)
+        self._node.size = max(self._node.size, offset + len(data))
         return len(data)
+
+    def _place(self, offset: int) -> Opened | None:
+        """By which handle this goes to its offset; None where it is an append.
+
+        A page that a client changed through a shared mapping may come by a handle that appends, if that one can be
+        read too (source: mmap(2): who cannot read cannot map; measured: no other handle of the file is taken). It
+        begins at the beginning of a page, below the end of the file as the kernel knows it; an append begins at it.
+        """
+        if not self.opened.appends:
+            return self.opened
+        if not self.opened.reads or offset % PAGE or offset >= self._node.size:
+            return None
+        return next((h for h in self._node.handles if h.writes and not h.appends), self.opened)
 
     async def flush(self, final: bool = False) -> None:
         if final:
@@ -66,18 +77,15 @@ def _read(held: Held, size: int, offset: int) -> bytes:
     return os.pread(held.fd, size, offset)
 
 
-def _write(held: Held, place: Held | None, appends: bool, data: bytes, offset: int) -> None:
-    """Write. Linux appends with O_APPEND whatever the offset is, so appenders here and in HOME never overwrite.
-
-    A page that a client changed through a shared mapping may come by any handle of its file, this one too. It begins
-    at the beginning of a page, below the end; then it goes to its place, by the handle that made the mapping possible.
-    """
-    if not appends:
-        pwrite_all(held.fd, data, offset)
-    elif place is not None and offset % PAGE == 0 and offset < held.stat().st_size:
-        pwrite_all(place.fd, data, offset)
+def _write(opened: Opened, place: Opened | None, data: bytes, offset: int) -> None:
+    """Write. Linux appends with O_APPEND whatever the offset is, so appenders here and in HOME never overwrite."""
+    if place is None:
+        write_all(opened.held.fd, data)
+    elif not place.appends:
+        pwrite_all(place.held.fd, data, offset)
     else:
-        write_all(held.fd, data)
+        other = Held(os.open(place.held.path, os.O_WRONLY | os.O_CLOEXEC))
+        pwrite_all(other.fd, data, offset)
 
 
 def _sync(held: Held) -> None:

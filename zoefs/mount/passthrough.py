@@ -75,8 +75,7 @@ class Passthrough:
     async def attributes(self, number: int) -> Found:
         """stat(2)."""
         node = self.nodes.get(number)
-        found = await self._quick(passwork.attributes, node, node.opened())
-        return Found(number, found, LONG if node.root else 0.0)
+        return _again(node, await self._quick(passwork.attributes, node, node.opened()))
 
     async def readlink(self, number: int) -> bytes:
         """Where a symlink leads; who follows it is the client's kernel."""
@@ -99,6 +98,7 @@ class Passthrough:
             await self._permit(pid, (node, b""))
         if flags & os.O_TRUNC:
             held = await self._workers.do(passwork.open_file, find, self.nodes, node, node.opened(), flags)
+            node.size = 0
         else:
             held = await self._quick(passwork.open_file, node, node.opened(), flags)
         return self._opened(node, held, flags)
@@ -120,8 +120,7 @@ class Passthrough:
         opened, flags = node.opened(), os.O_RDONLY
         if handle is not None:
             opened, flags = handle.opened.held, handle.opened.flags
-        found = await self._workers.do(passwork.alter, self.nodes, node, opened, flags, change)
-        return Found(number, found, LONG if node.root else 0.0)
+        return _again(node, await self._workers.do(passwork.alter, self.nodes, node, opened, flags, change))
 
     # -- names --------------------------------------------------------------------------------------------------
 
@@ -187,3 +186,9 @@ def _check(node: Node) -> None:
     """Refuse a change of what is to be looked at only."""
     if node.rule is Through.LOOKING:
         raise OSError(errno.EROFS, "this tree is read only")
+
+
+def _again(node: Node, found: os.stat_result) -> Found:
+    """The kernel is told anew what a file that it knows is."""
+    node.size = found.st_size
+    return Found(node.number, found, LONG if node.root else 0.0)
