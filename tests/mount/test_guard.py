@@ -442,3 +442,60 @@ def test_an_agent_that_nobody_knows_may_read(shared: Tree) -> None:
     env = {**shared.env, "ZOEFS_AGENT": "nobody"}
     done = subprocess.run(["cat", peer / "status"], env=env, capture_output=True, check=True, timeout=30)
     assert done.stdout == b"await\n"
+
+
+# -- where a file is ---------------------------------------------------------------------------------------------------
+
+FROM_HOME = """home = Path({home!r}); at = agents.parent
+def enter(where):
+    (at / where).mkdir(parents=True)
+    fd = os.open(at / where, os.O_RDONLY)
+    make('first', fd)
+    return fd
+def make(name, fd):
+    os.close(os.open(name, os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=fd))
+"""
+
+
+def each_at_home(tree: Tree, agent: Path, *statements: str) -> list[str]:
+    """The same as `each_inside`, for statements that also know `home` and how to enter and make; the first is ok."""
+    return each_inside(tree, agent, FROM_HOME.format(home=str(tree.home)), *statements)[1:]
+
+
+def test_a_directory_moved_in_home_is_judged_where_it_is(shared: Tree) -> None:
+    agent = shell_agent(shared)
+    n = agent.name
+    assert each_at_home(
+        shared,
+        agent,
+        f"c = enter('context/{n}'); os.rename(home / 'context/{n}', home / 'context/{n}-moved'); make('two', c)",
+        f"os.rename(home / 'context/{n}-moved', home / 'roles/{n}'); make('three', c)",
+        f"t = enter('tasks/new/{n}'); os.rename(home / 'tasks/new/{n}', home / 'tasks/{n}'); make('two', t)",
+        "os.chmod(f'/proc/self/fd/{t}', 0o777)",
+    ) == ["ok", "ESTALE", "EACCES", "EACCES"]
+    assert sorted(os.listdir(shared.home / "roles" / n)) == ["first", "two"]
+    assert os.listdir(shared.home / "tasks" / n) == ["first"]
+
+
+@pytest.mark.parametrize("last", ["context", "roles"])
+def test_a_file_is_judged_by_each_of_its_names(shared: Tree, last: str) -> None:
+    """Whichever of them somebody looked at last."""
+    agent = shell_agent(shared)
+    n = agent.name
+    put(shared.home / "context" / n, b"x")
+    os.link(shared.home / "context" / n, shared.home / "roles" / n)
+    for tree in ("roles", "context", last):
+        (shared.mount / tree / n).stat()
+    look = f"(at / '{last}/{n}').stat()"
+    assert each_at_home(
+        shared,
+        agent,
+        f"fd = os.open(at / 'context/{n}', os.O_RDONLY); {look}; os.open(f'/proc/self/fd/{{fd}}', os.O_WRONLY)",
+        f"{look}; os.open(at / 'context/{n}', os.O_WRONLY)",
+        f"{look}; os.link(at / 'context/{n}', at / 'context/{n}-more')",
+        f"os.unlink(home / 'roles/{n}'); os.open(at / 'context/{n}', os.O_WRONLY)",
+        f"os.rename(home / 'context/{n}', home / 'roles/{n}'); os.open(f'/proc/self/fd/{{fd}}', os.O_WRONLY)",
+        f"(at / 'roles/{n}').stat(); os.open(f'/proc/self/fd/{{fd}}', os.O_WRONLY)",
+        f"os.rename(home / 'roles/{n}', home / 'context/{n}'); os.open(f'/proc/self/fd/{{fd}}', os.O_WRONLY)",
+        f"os.unlink(home / 'context/{n}'); os.ftruncate(os.open(f'/proc/self/fd/{{fd}}', os.O_WRONLY), 0)",
+    ) == ["EACCES", "EACCES", "EACCES", "ok", "EACCES", "EACCES", "ok", "ok"]

@@ -380,6 +380,34 @@ def test_a_directory_moved_in_home_keeps_who_works_in_it(place: Place) -> None:
         os.close(fd)
 
 
+@pytest.mark.parametrize("below", ["", "b"])
+def test_a_directory_moved_out_of_its_tree_in_home_is_not_followed(place: Place, base: Path, below: str) -> None:
+    (place.here / "a/b").mkdir(parents=True)
+    put(place.here / "a/b/f", b"x")
+    put(place.here / "a/f", b"x")
+    fd = os.open(place.here / "a" / below, os.O_RDONLY)
+    calls: list[Callable[[], object]] = [
+        lambda: os.open("new", os.O_CREAT | os.O_WRONLY, dir_fd=fd),
+        lambda: os.open("f", os.O_RDONLY, dir_fd=fd),
+        lambda: os.mkdir("d", dir_fd=fd),
+        lambda: os.unlink("f", dir_fd=fd),
+        lambda: os.stat("f", dir_fd=fd),
+        lambda: os.chmod(f"/proc/self/fd/{fd}", 0o711),
+    ]
+    try:
+        for elsewhere in (base / place.here.name, place.tree.home / "roles" / place.here.name):
+            (place.home / "a").rename(elsewhere)
+            before = picture(elsewhere)
+            for call in calls:
+                with refused(errno.ESTALE):
+                    call()
+            assert picture(elsewhere) == before
+            elsewhere.rename(place.home / "a")
+            os.close(os.open("f", os.O_RDWR, dir_fd=fd))
+    finally:
+        os.close(fd)
+
+
 # -- names -------------------------------------------------------------------------------------------------------------
 
 MISTAKES: dict[str, tuple[int, Callable[[Path], object]]] = {

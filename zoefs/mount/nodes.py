@@ -3,7 +3,8 @@
 Theory. A file is known by what it is (device and inode number), not by its name: names are hints, tried newest first
 and believed only if they lead to that same file. So nothing is held open for a file that no client has open, a name
 that somebody changed in HOME is ESTALE, upon which the kernel looks anew, and no name leads out of its tree
-(`disk/beneath`). Only the directories used last are held open.
+(`disk/beneath`). Only the directories used last are held open. Of those Linux tells where they are now, so one that
+somebody moved within its tree is found where it is, and is judged by that; one that was moved out of it is ESTALE.
 
 Rules. The table is changed in the trio thread alone; finding a file may be done in any. HOME's device and inode number
 make the number that stat(2) shows, so two links to a file are one file, also after the kernel forgot it.
@@ -16,11 +17,12 @@ import errno
 import os
 import stat
 import threading
+from collections.abc import Iterator
 
 import attrs
 
 from zoefs.contract.home import Home
-from zoefs.disk.beneath import Finder, Held, is_local
+from zoefs.disk.beneath import Finder, Held, find, is_local
 from zoefs.mount.inodes import LOG_BASE, OTHER_BASE, PASS_BASE, PASS_SPAN, ROOT_INODE
 from zoefs.mount.tree import ROOT, Through
 
@@ -32,6 +34,7 @@ DEEPEST = 4096
 _ELSEWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE})
 
 Key = tuple[int, int, int]
+Place = list[bytes]
 
 
 def key_of(found: os.stat_result) -> Key:
@@ -105,16 +108,19 @@ class Node:
         """A descriptor of it, where a client has it open."""
         return self.handles[-1].held if self.handles else None
 
-    def path(self, name: bytes = b"") -> tuple[str, ...]:
-        """The names that lead to it from the top of HOME by its newest names, and then `name` in it."""
-        parts = [name] if name else []
+    def up(self) -> Iterator[tuple[Node, bytes]]:
+        """Itself and what is above it by the newest names, each with its own name, the tree's directory last."""
         at = self
-        while not at.root:
-            if len(parts) > DEEPEST or not at.hints:
-                raise OSError(errno.ESTALE, "its place is not known")
-            at, last = next(reversed(at.hints))
-            parts.append(last)
-        return tuple(os.fsdecode(part) for part in (at.root, *reversed(parts)))
+        for _ in range(DEEPEST):
+            if at.root:
+                yield at, at.root
+                return
+            if not (names := at.newest()):
+                break
+            above, name = names[0]
+            yield at, name
+            at = above
+        raise OSError(errno.ESTALE, "its place is not known")
 
 
 @attrs.frozen
@@ -208,17 +214,16 @@ class Nodes:
     def directory(self, finder: Finder, node: Node) -> Held:
         """A descriptor of a directory: of those kept, else down from the first above it that is."""
         chain: list[tuple[Node, bytes]] = []
-        at = node
-        while (held := self._kept(at)) is None:
+        for at, name in node.up():
+            if kept := self._kept(at):
+                held = kept[0]
+                break
             if at.root:
                 held = finder(self._home, at.root)
                 if not stat.S_ISDIR(held.stat().st_mode):
                     raise OSError(errno.ENOTDIR, "a directory of HOME is none")
                 break
-            if len(chain) > DEEPEST or not (names := at.newest()):
-                raise OSError(errno.ESTALE, "its place is not known")
-            chain.append((at, names[0][1]))
-            at = names[0][0]
+            chain.append((at, name))
         for below, name in reversed(chain):
             try:
                 held = finder(held, name)
@@ -229,12 +234,48 @@ class Nodes:
             self._keep(below, held)
         return held
 
-    def _kept(self, node: Node) -> Held | None:
+    def _kept(self, node: Node) -> tuple[Held, Place] | None:
+        """A descriptor of a directory that is kept, and where it is: somewhere in its tree."""
         with self._lock:
             held = self._open.get(node)
-            if held is not None:
-                self._open.move_to_end(node)
-            return held
+            if held is None:
+                return None
+            self._open.move_to_end(node)
+        place = self._place_of(held)
+        if place[:1] == [name for at, name in node.up() if at.root]:
+            return held, place
+        with self._lock:
+            if self._open.get(node) is held:
+                del self._open[node]
+        return None
+
+    def _place_of(self, held: Held) -> Place:
+        """The names that lead to what is held from the top of HOME; none where it is elsewhere, or that is unknown."""
+        try:
+            top, at = (os.readlink(os.fsencode(one.path)) for one in (self._home, held))
+        except OSError:  # it is too deep down
+            return []
+        return at.removeprefix(top + b"/").split(b"/") if at.startswith(top + b"/") else []
+
+    def place(self, node: Node, name: bytes = b"") -> Place:
+        """The names that lead to where `directory` finds a directory, from the top of HOME, and then `name` in it."""
+        parts = [name] if name else []
+        for at, last in node.up():
+            if kept := self._kept(at):
+                return [*kept[1], *reversed(parts)]
+            parts.append(last)
+        return parts[::-1]
+
+    def places(self, node: Node, opened: Held | None) -> list[Place]:
+        """Where this file is by each of the names that lead to it now; one that is open, else where Linux says."""
+        if node.is_directory:
+            return [self.place(node)]
+        found = [self.place(parent, name) for _, parent, name in self._leading(find, node)]
+        if not found and opened is not None:
+            found = [self._place_of(opened)]
+        if not found or not all(found):
+            raise OSError(errno.ESTALE, "its place is not known")
+        return found
 
     def _keep(self, node: Node, held: Held) -> None:
         """Keep a directory open; not one of a disk that somebody mounted in HOME and may want to unmount."""
@@ -250,6 +291,12 @@ class Nodes:
             return opened
         if node.is_directory:
             return self.directory(finder, node)
+        for held, _, _ in self._leading(finder, node):
+            return held
+        raise OSError(errno.ESTALE, "another one is in its place")
+
+    def _leading(self, finder: Finder, node: Node) -> Iterator[tuple[Held, Node, bytes]]:
+        """The names that lead to this file, newest first, and a descriptor of it by each."""
         for parent, name in node.newest():
             try:
                 held = finder(self.directory(finder, parent), name)
@@ -258,5 +305,4 @@ class Nodes:
                     raise
                 continue
             if key_of(held.stat()) == node.key:
-                return held
-        raise OSError(errno.ESTALE, "another one is in its place")
+                yield held, parent, name

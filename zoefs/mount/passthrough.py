@@ -52,14 +52,20 @@ class Passthrough:
         return await self._workers.do(work, find, self.nodes, node, *args, **kwargs)
 
     async def _permit(self, pid: int, *places: tuple[Node, bytes]) -> None:
-        """Refuse a change of a file, or of the name in a directory. An open file without a name has its last one."""
+        """Refuse a change of a file, or of the name in a directory. A file with several names is refused by any."""
         for node, _ in places:
             _check(node)
         opener = await self._guard.opener(pid)
-        if opener is not None:
-            for node, name in places:
-                path = node.path(name)
-                self._guard.check(opener, what_of(path), place="/".join(path))
+        if opener is None:
+            return
+        for node, name in places:
+            if name:
+                found = [self.nodes.place(node, name)]
+            else:
+                found = await self._workers.do(self.nodes.places, node, node.opened())
+            for parts in found:
+                place = tuple(map(os.fsdecode, parts))
+                self._guard.check(opener, what_of(place), place="/".join(place))
 
     # -- looking ------------------------------------------------------------------------------------------------
 
