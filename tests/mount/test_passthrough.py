@@ -559,6 +559,18 @@ def test_hosts_hold_symlinks(place: Place, shared: Tree) -> None:
     assert os.listdir(shared.home / "hosts") == []
 
 
+def test_what_leaves_hosts_is_ordinary(place: Place, shared: Tree) -> None:
+    """A directory that HOME has there can be moved out, and is no place for symlinks alone any more."""
+    (shared.home / "hosts/d").mkdir()
+    assert os.listdir(shared.mount / "hosts") == ["d"]
+    with refused(errno.EPERM):
+        (shared.mount / "hosts/d/x").touch()
+    (shared.mount / "hosts/d").rename(place.here / "d")
+    put(place.here / "d/x", b"x")
+    with refused(errno.EPERM):
+        (place.here / "d").rename(shared.mount / "hosts/d")
+
+
 def test_no_symlink_leads_out(place: Place, base: Path) -> None:
     (base / "secret").mkdir()
     put(base / "secret/f", b"secret")

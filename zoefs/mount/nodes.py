@@ -186,6 +186,7 @@ class Nodes:
         elif node.key != key_of(found):  # the disk used the number again
             node.key, node.hints = key_of(found), {}
         node.hint(parent, name)
+        node.rule = parent.rule
         node.lookups += 1
         node.size = found.st_size
         return Found(number, found)
@@ -208,6 +209,7 @@ class Nodes:
         node = self._nodes.get(self.number(parent.rule, found))
         if node is not None and node.key == key_of(found):
             node.hint(parent, name)
+            node.rule = parent.rule
 
     # -- finding ------------------------------------------------------------------------------------------------
 
