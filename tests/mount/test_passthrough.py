@@ -571,6 +571,27 @@ def test_what_leaves_hosts_is_ordinary(place: Place, shared: Tree) -> None:
         (place.here / "d").rename(shared.mount / "hosts/d")
 
 
+@pytest.mark.parametrize("side", ["mount", "home"])
+def test_a_directory_is_of_the_tree_that_it_was_moved_to(place: Place, shared: Tree, side: str) -> None:
+    name = f"{place.here.name}-d"
+    (shared.home / "hosts" / name).mkdir()
+    fd = os.open(shared.mount / "hosts" / name, os.O_RDONLY)
+    try:
+        top = getattr(shared, side)
+        (top / "hosts" / name).rename(top / "context" / place.here.name / name)
+        put(place.here / name / "f", b"x")
+        (place.here / name / "e").mkdir()
+        assert sorted(os.listdir(place.home / name)) == ["e", "f"]
+        (place.here / name / "f").unlink()
+        (place.here / name / "e").rmdir()
+        (place.home / name).rename(shared.home / "hosts" / name)
+        with refused(errno.EPERM):
+            put(shared.mount / "hosts" / name / "f", b"x")
+    finally:
+        os.close(fd)
+        shutil.rmtree(shared.home / "hosts" / name, ignore_errors=True)
+
+
 def test_no_symlink_leads_out(place: Place, base: Path) -> None:
     (base / "secret").mkdir()
     put(base / "secret/f", b"secret")
