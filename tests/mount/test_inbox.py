@@ -267,6 +267,36 @@ def test_reading_and_writing_one_descriptor_of_a_draft(shared: Tree) -> None:
         os.open(agent / "inbox/.k", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
 
 
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_draft_without_a_name_lives_while_it_is_open(shared: Tree, how: str) -> None:
+    agent = fresh(shared)
+    draft = agent / "inbox/.k"
+    fd = os.open(draft, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        os.write(fd, b"before")
+        number = os.fstat(fd).st_ino
+        if how == "removed":
+            draft.unlink()
+            assert os.listdir(agent / "inbox") == []
+        put(agent / "inbox/.new", b"another one")
+        os.rename(agent / "inbox/.new", draft)
+        assert os.lseek(fd, 0, os.SEEK_END) == 6
+        os.write(fd, b" after")
+        os.ftruncate(fd, 10)
+        assert os.pread(fd, 100, 0) == b"before aft"
+        assert (os.fstat(fd).st_size, os.fstat(fd).st_nlink, os.fstat(fd).st_ino) == (10, 0, number)
+        assert (draft.stat().st_size, draft.stat().st_nlink) == (11, 1)
+        assert draft.stat().st_ino != number
+        assert Path(f"/proc/self/fd/{fd}").read_bytes() == b"before aft"
+        os.truncate(f"/proc/self/fd/{fd}", 3)
+        os.rename(draft, agent / "inbox/k")
+        os.write(fd, b"still its own")
+        assert os.pread(fd, 3, 0) == b"bef"
+    finally:
+        os.close(fd)
+    assert shared.ended(agent.name, "k") == ("done", b"another one")
+
+
 def test_drafts_and_prompts_survive_the_death_of_the_mount(tree: Tree) -> None:
     agent = tree.make("r1", ECHO)
     data = noise(300_000)

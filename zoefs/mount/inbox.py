@@ -19,7 +19,7 @@ from zoefs.contract.words import FINAL, ORDER_ID_RULE, OrderId, is_order_id
 from zoefs.disk.files import names, open_or_none, size, sync_dir, sync_file
 from zoefs.mount import readers
 from zoefs.mount.handles import FileHandle, Handle
-from zoefs.mount.inodes import Entries
+from zoefs.mount.inodes import Entries, Entry
 from zoefs.mount.orders import Queued
 from zoefs.mount.stage import next_stamp
 from zoefs.mount.view import View
@@ -39,12 +39,22 @@ class Inboxes:
 
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
-        self._open: set[DraftHandle] = set()
+        self._open: dict[DraftHandle, Entry] = {}
         self._committing: set[Path] = set()
 
     def path(self, view: View, name: str) -> Path:
         """Where a draft is kept."""
         return view.home.tmp / name
+
+    def way(self, entry: Entry) -> Path:
+        """A path of exactly this draft. One that is open lives on without a name, or when the name is another's."""
+        path = self.path(entry.view, entry.name)
+        if self._entries.is_named(entry) and path.exists():
+            return path
+        draft = next((draft for draft, one in self._open.items() if one is entry), None)
+        if draft is None:
+            raise OSError(errno.ENOENT, entry.name)
+        return draft.way
 
     def exists(self, view: View, name: str) -> bool:
         """Whether there is such an entry."""
@@ -66,10 +76,11 @@ class Inboxes:
         if view.knows(id):
             raise view.refused(errno.EEXIST, f"{view.name}: inbox/{id} exists; an id is used once in an agent's life")
 
-    def open(self, view: View, name: str, flags: int) -> Handle:
+    def open(self, entry: Entry, flags: int) -> Handle:
         """Open an entry that is there."""
+        view, name = entry.view, entry.name
         if is_draft(name):
-            return self._draft(view, name, flags)
+            return self._draft(view, name, flags, entry)
         if flags & _WRITES:
             self._check_new(view, name)
 
@@ -88,18 +99,18 @@ class Inboxes:
         view.check_accepts()
         return PromptHandle(view, name, bool(flags & os.O_APPEND))
 
-    def _draft(self, view: View, name: str, flags: int) -> DraftHandle:
+    def _draft(self, view: View, name: str, flags: int, entry: Entry | None = None) -> DraftHandle:
         path = self.path(view, name)
-        if path in self._committing:
+        if path in self._committing and (entry is None or self._entries.is_named(entry)):
             raise view.refused(errno.EBUSY, f"{view.name}: inbox/{name} is being committed")
-        handle = DraftHandle(view, path, flags)
-        self._open.add(handle)
+        handle = DraftHandle(view, name, self.way(entry) if entry else path, flags)
+        self._open[handle] = entry or self._entries.of(view, name)
         return handle
 
     def released(self, handle: Handle) -> None:
         """A handle was closed for good."""
         if isinstance(handle, DraftHandle):
-            self._open.discard(handle)
+            self._open.pop(handle, None)
 
     def retired(self, view: View) -> None:
         """Nothing of this agent can be written any more."""
@@ -121,21 +132,19 @@ class Inboxes:
         os.rename(source, target)
         self._entries.drop(view, new_name)
         self._entries.move(view, name, new_name)
-        for draft in self._open:
-            draft.stale = draft.stale or draft.path == target
-            draft.path = target if draft.path == source else draft.path
 
-    def _make_stale(self, path: Path) -> list[DraftHandle]:
+    def _make_stale(self, view: View, name: str) -> list[DraftHandle]:
         """Nothing is written any more through the handles of this draft; those it was possible with until now."""
-        stale = [draft for draft in self._open if draft.path == path and not draft.stale]
+        entry = self._entries.of(view, name)
+        stale = [draft for draft, one in self._open.items() if one is entry and not draft.stale]
         for draft in stale:
             draft.stale = True
         return stale
 
-    def truncate(self, view: View, name: str, size: int) -> None:
+    def truncate(self, entry: Entry, size: int) -> None:
         """Cut a draft; of anything else there is nothing to cut."""
-        if is_draft(name):
-            handle = self._draft(view, name, os.O_WRONLY)
+        if is_draft(entry.name):
+            handle = self._draft(entry.view, entry.name, os.O_WRONLY, entry)
             try:
                 handle.truncate(size)
             finally:
@@ -150,7 +159,7 @@ class Inboxes:
         if length == 0:
             raise view.refused(errno.EINVAL, f"{view.name}: inbox/{name} is empty, and an empty prompt is nothing")
         view.check_room(length)
-        stale = self._make_stale(source)
+        stale = self._make_stale(view, name)
         self._committing.add(source)
         view.reserved |= {id}
         view.arriving += 1
@@ -160,7 +169,7 @@ class Inboxes:
             await trio.to_thread.run_sync(sync_file, source)
             view.add(Queued(order, length))
             os.rename(source, view.home.new / order.name)
-            self._make_stale(source)
+            self._make_stale(view, name)
         except OSError:
             view.drop(order.name)
             for draft in stale:
@@ -177,10 +186,8 @@ class Inboxes:
     async def unlink(self, view: View, name: str) -> None:
         """Remove a draft, or cancel a prompt that waits."""
         if is_draft(name):
-            path = self.path(view, name)
-            path.unlink()
+            self.path(view, name).unlink()
             self._entries.drop(view, name)
-            self._make_stale(path)
             return
         queued = next((q for q in view.prompts() if q.order.id == name), None)
         if queued is not None:

@@ -82,6 +82,10 @@ class Entries:
             self._by_inode[entry.inode] = self._by_name[view.number, name] = entry
         return entry
 
+    def is_named(self, entry: Entry) -> bool:
+        """Whether its name still is its own."""
+        return self._by_name.get((entry.view.number, entry.name)) is entry
+
     def move(self, view: View, name: str, new_name: str) -> None:
         """The kernel gave an entry another name."""
         entry = self._by_name.pop((view.number, name), None)
@@ -107,5 +111,5 @@ class Entries:
         entry.lookups -= count
         if entry.lookups <= 0:
             del self._by_inode[inode]
-            if self._by_name.get((entry.view.number, entry.name)) is entry:
+            if self.is_named(entry):
                 del self._by_name[entry.view.number, entry.name]

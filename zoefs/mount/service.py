@@ -197,8 +197,8 @@ class Service:
 
     def _entry_attributes(self, entry: Entry) -> Attributes:
         if is_draft(entry.name):
-            found = self._inboxes.path(entry.view, entry.name).stat()
-            return Attributes(entry.inode, stat.S_IFREG | 0o600, found.st_size, found.st_mtime_ns)
+            found = self._inboxes.way(entry).stat()
+            return Attributes(entry.inode, stat.S_IFREG | 0o600, found.st_size, found.st_mtime_ns, links=found.st_nlink)
         length = readers.receipt_size(entry.view, entry.name)
         return Attributes(entry.inode, stat.S_IFREG | 0o600, length, entry.view.mtime)
 
@@ -256,7 +256,7 @@ class Service:
         if inode >= ENTRY_BASE:
             entry = self._known_entry(inode)
             self.guard.check(opener, What.INBOX, entry.view)
-            return self._inboxes.open(entry.view, entry.name, flags)
+            return self._inboxes.open(entry, flags)
         if inode < AGENT_BASE:
             if writes:
                 raise OSError(errno.EACCES, "read only")
@@ -428,7 +428,7 @@ class Service:
             opener = await self.guard.opener(pid)
             entry = self._known_entry(inode)
             self.guard.check(opener, What.INBOX, entry.view)
-            self._inboxes.truncate(entry.view, entry.name, size)
+            self._inboxes.truncate(entry, size)
 
     def close(self) -> None:
         """New opens are refused from now on, and whoever waits is woken."""

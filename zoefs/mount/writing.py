@@ -336,22 +336,26 @@ class OutHandle(WritingHandle):
 
 
 class DraftHandle(Handle):
-    """`inbox/.NAME`: an ordinary private file, until a rename commits it as a prompt."""
+    """`inbox/.NAME`: an ordinary private file, until a rename commits it as a prompt.
 
-    def __init__(self, view: View, path: Path, flags: int) -> None:
+    `name` is what it was opened as, `path` where it is opened, `way` a path of it for as long as this handle lives.
+    """
+
+    def __init__(self, view: View, name: str, path: Path, flags: int) -> None:
         super().__init__(view)
+        self._name = name
         self._appends = bool(flags & os.O_APPEND)
-        self.path = path
         self.stale = False
         kept = flags & (os.O_ACCMODE | os.O_CREAT | os.O_EXCL | os.O_TRUNC)
         self._fd = os.open(path, kept | os.O_CLOEXEC, 0o600)
+        self.way = Path(f"/proc/self/fd/{self._fd}")
 
     async def read(self, offset: int, size: int) -> bytes:
         return os.pread(self._fd, size, offset)
 
     def write(self, offset: int, data: bytes) -> int:
         if self.stale:
-            raise Refusal(errno.ESTALE, f"{self.path.name} was committed or retired")
+            raise Refusal(errno.ESTALE, f"{self._name} was committed or retired")
         if self._appends:
             offset = os.fstat(self._fd).st_size
         if offset + len(data) > PROMPT_MAX:
@@ -361,7 +365,7 @@ class DraftHandle(Handle):
 
     def truncate(self, size: int) -> None:
         if self.stale:
-            raise Refusal(errno.ESTALE, f"{self.path.name} was committed or retired")
+            raise Refusal(errno.ESTALE, f"{self._name} was committed or retired")
         if size > PROMPT_MAX:
             raise Refusal(errno.EFBIG, f"a prompt has at most {PROMPT_MAX >> 20} MiB")
         os.ftruncate(self._fd, size)
