@@ -90,9 +90,8 @@ class Operations(pyfuse3.Operations):
 
     # -- attributes and names -----------------------------------------------------------------------------------
 
-    def _told(self, told: Attributes | Found) -> EntryAttributes:
-        if isinstance(told, Attributes):
-            self._service.entries.looked_up(told.inode)
+    def _told(self, told: Attributes) -> EntryAttributes:
+        self._service.entries.looked_up(told.inode)
         return entry(told)
 
     @guarded
@@ -100,7 +99,8 @@ class Operations(pyfuse3.Operations):
         if self._owns(parent_inode):
             return entry(await self._through.lookup(parent_inode, name))
         await self._service.agents.ready(parent_inode)
-        return self._told(self._service.lookup(parent_inode, os.fsdecode(name)))
+        told = self._service.lookup(parent_inode, os.fsdecode(name))
+        return self._told(told) if isinstance(told, Attributes) else entry(await told)
 
     @guarded
     async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
@@ -238,7 +238,8 @@ class Operations(pyfuse3.Operations):
         for n in range(start_id, len(entries)):
             name, make = entries[n]
             try:
-                told = make()
+                made = make()
+                told = made if isinstance(made, Attributes) else await made
             except OSError:
                 continue
             if not pyfuse3.readdir_reply(token, name, entry(told), n + 1):

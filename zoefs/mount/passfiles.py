@@ -133,7 +133,9 @@ class Listing:
 
     def number(self, name: bytes) -> int | None:
         """The number of the directory itself, or of the one above; None for what is in it."""
-        return {b".": self.node.number, b"..": self.node.above}.get(name)
+        if name == b".":
+            return self.node.number
+        return self.node.above if name == b".." else None
 
     async def sync(self) -> None:
         """Make its names last."""

@@ -69,17 +69,13 @@ class Passthrough:
 
     # -- looking ------------------------------------------------------------------------------------------------
 
-    def root(self, number: int) -> Found:
-        """The attributes of a tree's directory, whose name in MOUNT never changes."""
-        return Found(number, passwork.attributes(find, self.nodes, self.nodes.get(number), None), LONG)
-
     async def lookup(self, parent: int, name: bytes) -> Found:
         """What has this name."""
         node = self.nodes.get(parent)
         return self.nodes.told(node, name, await self._quick(passwork.look, node, name))
 
     async def attributes(self, number: int) -> Found:
-        """stat(2)."""
+        """stat(2). The name of a tree's directory never changes in MOUNT."""
         node = self.nodes.get(number)
         return _again(node, await self._quick(passwork.attributes, node, node.opened()))
 

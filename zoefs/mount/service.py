@@ -13,7 +13,7 @@ import shutil
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -60,7 +60,9 @@ _OF_ALL = frozenset({LIST_INODE, ROOT_INODE + ROOT["metrics"].index})
 """What tells of all agents."""
 _WRITTEN = {"in": What.IN, "out": What.OUT, "ctl": What.CTL, "spec": What.SPEC}
 
-Make = Callable[[], Attributes | Found]
+Told = Attributes | Awaitable[Found]
+"""Attributes; those of a directory of HOME may have to be waited for."""
+Make = Callable[[], Told]
 
 
 class Service:
@@ -135,7 +137,7 @@ class Service:
 
     # -- looking ------------------------------------------------------------------------------------------------
 
-    def lookup(self, parent: int, name: str) -> Attributes | Found:
+    def lookup(self, parent: int, name: str) -> Told:
         """The attributes of a name. Raises OSError(ENOENT)."""
         if parent == AGENTS_INODE:
             if name == LIST.name:
@@ -175,8 +177,8 @@ class Service:
         unreadable = sorted(view.name for view in self.agents.unreadable)
         return self._content.root(name, self.agents.by_name(), len(self.agents.unread), unreadable)
 
-    def _root_attributes(self, inode: int) -> Attributes | Found:
-        return self.through.root(inode) if self.through.nodes.owns(inode) else self.attributes(inode)
+    def _root_attributes(self, inode: int) -> Told:
+        return self.through.attributes(inode) if self.through.nodes.owns(inode) else self.attributes(inode)
 
     def _agent_attributes(self, view: View, index: int) -> Attributes:
         """The names of an agent's files cannot change, and agents come and go through the mount only."""
