@@ -8,7 +8,7 @@ import os
 from zoefs.disk.beneath import Held
 from zoefs.disk.files import pwrite_all, write_all
 from zoefs.mount.handles import Handle
-from zoefs.mount.nodes import Node, Opened
+from zoefs.mount.node import Node, Opened
 from zoefs.mount.workers import Workers
 
 BATCH = 64

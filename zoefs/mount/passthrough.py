@@ -20,7 +20,8 @@ from zoefs.contract.home import Home
 from zoefs.disk.beneath import Finder, Held, find, find_cached
 from zoefs.mount import passwork
 from zoefs.mount.guard import Guard
-from zoefs.mount.nodes import Found, Node, Nodes, Opened
+from zoefs.mount.node import Node, Opened
+from zoefs.mount.nodes import Found, Nodes
 from zoefs.mount.passfiles import Listing, PassHandle
 from zoefs.mount.passwork import Change
 from zoefs.mount.tree import LONG, Through

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 import attrs
 
 from zoefs.disk.beneath import RENAME_EXCHANGE, Finder, Held, find, find_cached, rename
-from zoefs.mount.nodes import Node, Nodes
+from zoefs.mount.node import Node
+from zoefs.mount.nodes import Nodes
 from zoefs.mount.tree import Through
 
 _KEPT = os.O_ACCMODE | os.O_APPEND | os.O_SYNC | os.O_DSYNC
