@@ -39,12 +39,9 @@ class Gone(Exception):
 
 
 class Agent(Desk):
-    """See module. `seen`: how its directory was when it was last looked at, where that is certain. `met`: the word it
-    was born under when its directory was found, which is the one that is watched."""
+    """See module. `seen`: how its directory was when it was last looked at, where that is certain."""
 
-    __slots__ = ("met", "seen", "upkeep")
-    met: str
-    seen: int
+    __slots__ = ("seen", "upkeep")
     upkeep: Upkeep
 
     async def keep(self) -> None:
@@ -69,10 +66,8 @@ class Agent(Desk):
                 await self.act(act)
                 continue
             at = wake_at(view)
-            if waits(view) and not view.slot:
-                self.hub.queue(self.home.name)
-            else:
-                self.hub.passes(self.home.name)
+            if not view.slot and waits(view):
+                self.hub.line.add(self.home.name)
             if not at and self.running is None and not self.called.is_set():
                 self.rest(seen)
                 return
@@ -123,7 +118,7 @@ class Agent(Desk):
 
     async def load(self) -> None:
         self.born = read_text(self.home.born)
-        if self.born != self.met:  # or it is gone
+        if not self.born:
             raise Gone
         path = self.hub.home.journal(self.home.name)
         history = await trio.to_thread.run_sync(load, path, self.home.snapshot, self.born, limiter=self.hub.readers)

@@ -57,8 +57,7 @@ class Kept(Protocol):
 class Hub:
     """What all agents of one supervisor share. `resting`: it goes, and takes the CLIs with it. `rouse` begins the task
     of an agent that has none. `unread`: those that were not read from disk yet; `took_in`: all that were there at the
-    start are; `failing`: those that an error came upon, until read anew. `line`: those that wait for a start, the first
-    come first; `called`: those whose turn it is, each with a place kept for it. `alarm`: inotify lost something."""
+    start are; `failing`: those that an error came upon, until read anew. `line`: those that wait for a start."""
 
     home: Home
     boot: str
@@ -72,9 +71,7 @@ class Hub:
     unread: set[str] = attrs.Factory(set)
     took_in: bool = False
     failing: set[str] = attrs.Factory(set)
-    line: dict[str, None] = attrs.Factory(dict)
-    called: set[str] = attrs.Factory(set)
-    alarm: trio.Event = attrs.Factory(trio.Event)
+    line: set[str] = attrs.Factory(set)
     readers: trio.CapacityLimiter = attrs.Factory(lambda: trio.CapacityLimiter(READS_AT_ONCE))
     readings: trio.lowlevel.ParkingLot = attrs.Factory(trio.lowlevel.ParkingLot)
     files: int = 0
@@ -102,40 +99,15 @@ class Hub:
 
     def may_start(self, name: str) -> bool:
         """Whether one more CLI may start now: STARTS_AT_ONCE at most are in their handshake."""
-        return name in self.starting or name in self.called or self._is_free()
-
-    def _is_free(self) -> bool:
-        return len(self.starting) + len(self.called) < STARTS_AT_ONCE
-
-    def queue(self, name: str) -> None:
-        """It waits for a start; at the end of the line, unless it stands there already."""
-        self.line.setdefault(name)
-
-    def starts(self, name: str) -> None:
-        """It takes a place."""
-        self.starting.add(name)
-        self.called.discard(name)
-        self.line.pop(name, None)
+        return name in self.starting or len(self.starting) < STARTS_AT_ONCE
 
     def started(self, name: str) -> None:
         """A start is over, well or badly: the next in line may go."""
         if name in self.starting:
             self.starting.discard(name)
-            self._call()
-
-    def passes(self, name: str) -> None:
-        """It does not need the place that it was called to: the next in line may go."""
-        if name in self.called:
-            self.called.discard(name)
-            self._call()
-
-    def _call(self) -> None:
-        while self.line and self._is_free():
-            name = next(iter(self.line))
-            del self.line[name]
-            if name in self.agents:
-                self.called.add(name)
-                self.agents[name].wake()
+            line, self.line = self.line, set()
+            for other in line & self.agents.keys():
+                self.agents[other].wake()
 
     def was_read(self, name: str) -> None:
         """An agent was read from disk, or cannot be for now."""

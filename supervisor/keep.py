@@ -23,7 +23,7 @@ from supervisor.process import become_subreaper, keeper_lives, reap
 from supervisor.watch import Watch
 from zoefs.contract.home import HEARTBEAT_SECONDS, Home
 from zoefs.contract.words import AgentName, is_agent_name
-from zoefs.disk.files import names, read_text
+from zoefs.disk.files import names
 from zoefs.disk.journal import Sizes, Writer, recent
 from zoefs.disk.lock import beat, take
 from zoefs.disk.process import boot_id, raise_descriptor_limit
@@ -51,11 +51,11 @@ async def run(home: Home, env: Mapping[str, str]) -> None:
             hub = Hub(home, boot_id(), dict(env), nursery, files=files)
             watch = Watch(
                 home,
-                lambda name: wake(hub, watch, name),
+                lambda name: _wake(hub, watch, name),
                 lambda name: _hear(hub, name),
-                lambda: hub.alarm.set(),
+                lambda: nursery.start_soon(_look_at_all, hub, watch),
             )
-            hub.rouse = lambda name: nursery.start_soon(keep, hub, watch, name)
+            hub.rouse = lambda name: nursery.start_soon(_keep, hub, watch, name)
             nursery.start_soon(_children)
             nursery.start_soon(watch.run)
             find(hub, watch)
@@ -82,11 +82,10 @@ def find(hub: Hub, watch: Watch) -> None:
 def _meet(hub: Hub, watch: Watch, name: str) -> bool:
     """Know the agent of this name, if there is one."""
     home = hub.home.agent(AgentName(name))
-    born = read_text(home.born)
-    if not born:
+    if not home.born.exists():
         return False
     agent = Agent(home, hub)
-    agent.met, agent.rests = born, True
+    agent.rests = True
     hub.agents[name] = agent
     hub.unread.add(name)
     watch.add(home)
@@ -117,13 +116,13 @@ def _hear(hub: Hub, name: str) -> None:
         hub.agents[name].hear()
 
 
-def wake(hub: Hub, watch: Watch, name: str) -> None:
+def _wake(hub: Hub, watch: Watch, name: str) -> None:
     """An agent is new, or something of it changed."""
     if name in hub.agents or (is_agent_name(name) and _meet(hub, watch, name)):
         hub.agents[name].wake()
 
 
-async def keep(hub: Hub, watch: Watch, name: str) -> None:
+async def _keep(hub: Hub, watch: Watch, name: str) -> None:
     """The task of an agent, from a wake to its rest."""
     agent = hub.agents[name]
     while True:
@@ -136,7 +135,6 @@ async def keep(hub: Hub, watch: Watch, name: str) -> None:
             _complain(hub, f"{name}: {error if isinstance(error, OSError) else traceback.format_exc()}", error)
             agent.forget()
             hub.started(name)
-            hub.passes(name)
             hub.failing.add(name)
             await trio.sleep(RETRY_SECONDS)
         except BaseException:
@@ -144,11 +142,10 @@ async def keep(hub: Hub, watch: Watch, name: str) -> None:
             raise
     agent.forget()
     hub.started(name)
-    hub.passes(name)
     hub.failing.discard(name)
     del hub.agents[name]
     watch.drop(name)
-    wake(hub, watch, name)
+    _wake(hub, watch, name)
 
 
 def _complain(hub: Hub, text: str, error: Exception) -> None:
@@ -178,14 +175,15 @@ async def _children() -> None:
 
 
 async def _sweep(hub: Hub, watch: Watch) -> None:
-    """Now and then, and when inotify lost something, look whether something changed unheard. One look at a time: what
-    is lost under it is looked for after it."""
+    """Now and then, look whether something changed unheard."""
     while True:
-        with trio.move_on_after(SWEEP_SECONDS):
-            await hub.alarm.wait()
-        hub.alarm = trio.Event()
-        _find_again(hub, watch)
-        await _glance(hub, list(hub.agents))
+        await trio.sleep(SWEEP_SECONDS)
+        await _look_at_all(hub, watch)
+
+
+async def _look_at_all(hub: Hub, watch: Watch) -> None:
+    _find_again(hub, watch)
+    await _glance(hub, list(hub.agents))
 
 
 async def _sweep_blind(hub: Hub, watch: Watch) -> None:

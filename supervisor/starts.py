@@ -150,7 +150,7 @@ async def spawn(desk: Desk) -> None:
         return
     begun = False
     if desk.backend.transport == "stream":
-        desk.hub.starts(desk.home.name)
+        desk.hub.starting.add(desk.home.name)
     try:
         begun = await _spawn(desk)
     finally:

@@ -12,7 +12,6 @@ import pytest
 import trio
 import trio.testing
 
-from supervisor import keep
 from supervisor.hub import STARTS_AT_ONCE, Hub
 from supervisor.watch import Watch
 from tests.crowd import lay, past
@@ -96,97 +95,16 @@ class Sleeper:
         self.woken += 1
 
 
-@pytest.fixture
-def hub(tmp_path: Path, nursery: trio.Nursery) -> Hub:
-    """A hub of nine agents, the first of which hold all places."""
+async def test_the_end_of_a_start_wakes_only_those_in_line(tmp_path: Path, nursery: trio.Nursery) -> None:
     hub = Hub(Home(tmp_path), "boot", {}, nursery)
-    hub.agents.update({f"a{n}": Sleeper() for n in range(9)})  # type: ignore[misc]
+    agents = {f"a{n}": Sleeper() for n in range(9)}
+    hub.agents.update(agents)  # type: ignore[arg-type]
     for n in range(STARTS_AT_ONCE):
         assert hub.may_start(f"a{n}")
-        hub.starts(f"a{n}")
+        hub.starting.add(f"a{n}")
     assert not hub.may_start("a8")
-    return hub
-
-
-def woken(hub: Hub) -> dict[str, int]:
-    """How often each was."""
-    return {name: agent.woken for name, agent in hub.agents.items() if agent.woken}  # type: ignore[attr-defined]
-
-
-async def test_the_end_of_a_start_wakes_the_first_in_line_alone(hub: Hub) -> None:
-    for name in ("a7", "gone", "a5", "a8", "a7"):
-        hub.queue(name)
-    hub.started("a5")  # it has no place
-    assert woken(hub) == {}
+    hub.line |= {"a7", "a8", "gone"}
     hub.started("a0")
-    assert woken(hub) == {"a7": 1}
-    assert hub.may_start("a7")
-    assert not hub.may_start("a8"), "the place is kept for who was called"
-    hub.starts("a7")
-    hub.started("a1")
-    hub.starts("a5")
-    assert woken(hub) == {"a7": 1, "a5": 1}
-    hub.started("a7")
     hub.started("a5")
-    assert woken(hub) == {"a7": 1, "a5": 1, "a8": 1}
-    assert hub.may_start("a4"), "there are places, and nobody is in line"
-
-
-async def test_who_was_called_and_needs_no_place_passes_it_on(hub: Hub) -> None:
-    """It was stopped meanwhile, say, or retired, or cannot be read."""
-    for name in ("a5", "a6", "a7"):
-        hub.queue(name)
-    hub.started("a0")
-    hub.passes("a6")  # it is not its turn
-    assert woken(hub) == {"a5": 1}
-    hub.passes("a5")
-    hub.passes("a5")
-    assert woken(hub) == {"a5": 1, "a6": 1}
-    del hub.agents["a7"]
-    hub.passes("a6")
-    assert not hub.line
-    assert hub.may_start("a8")
-
-
-async def test_as_many_looks_as_agents_however_long_the_line(hub: Hub) -> None:
-    for n in range(9, 500):
-        hub.agents[f"a{n}"] = Sleeper()  # type: ignore[assignment]
-        hub.queue(f"a{n}")
-    ending, order = [f"a{n}" for n in range(STARTS_AT_ONCE)], []
-    while ending:
-        hub.started(ending.pop(0))
-        for name in sorted(hub.called):
-            hub.starts(name)
-            ending.append(name)
-            order.append(name)
-    assert order == [f"a{n}" for n in range(9, 500)]
-    assert set(woken(hub).values()) == {1}
-
-
-async def test_one_made_anew_before_it_was_read_is_watched(tmp_path: Path, nursery: trio.Nursery) -> None:
-    """The watch that was laid when the name was found is on the directory that was retired."""
-    home, woken = Home(tmp_path / "home"), list[str]()
-    ensure(home)
-    retired = lay(home, "a", past(0))
-    hub = Hub(home, "boot", {}, nursery)
-
-    def wake(name: str) -> None:
-        woken.append(name)
-        keep.wake(hub, watch, name)
-
-    watch = Watch(home, wake, lambda name: None, lambda: None)
-    hub.rouse = lambda name: nursery.start_soon(keep.keep, hub, watch, name)
-    keep.find(hub, watch)
-    os.rename(retired.path, home.retired / "a")
-    made = lay(home, "a", past(0, stopped=True))
-    nursery.start_soon(watch.run)
-    hub.agents["a"].wake()
-    with trio.fail_after(60):
-        while not (hub.agents["a"].rests and hub.agents["a"].met == made.born.read_text().strip()):  # type: ignore[attr-defined]
-            await trio.sleep(0.005)
-        woken.clear()
-        (made.new / "x").touch()
-        while "a" not in woken:
-            await trio.sleep(0.005)
-    nursery.cancel_scope.cancel()
-    watch.close()
+    assert [name for name, agent in agents.items() if agent.woken] == ["a7", "a8"]
+    assert hub.line == set()
