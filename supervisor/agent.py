@@ -10,7 +10,7 @@ from typing import assert_never
 import trio
 
 from supervisor import ctl, endings, hearing, starts, turns
-from supervisor.decide import Act, Bytes, Do, Give, NoteGone, Obey, TakeOut, View, decide, waits, wake_at
+from supervisor.decide import Act, Bytes, Do, Give, NoteGone, Obey, TakeOut, View, decide, stands, wake_at
 from supervisor.desk import ASLEEP, Desk
 from supervisor.hub import FULL
 from supervisor.upkeep import Upkeep
@@ -65,9 +65,11 @@ class Agent(Desk):
                 await self.upkeep.rotate(self.fold)
                 await self.act(act)
                 continue
+            if stands(view):
+                self.hub.stand(self.home.name)
+            else:
+                self.hub.leave(self.home.name)
             at = wake_at(view)
-            if not view.slot and waits(view):
-                self.hub.line.add(self.home.name)
             if not at and self.running is None and not self.called.is_set():
                 self.rest(seen)
                 return

@@ -218,8 +218,13 @@ def _with_bytes(view: View, act: Do) -> Do | None:
             return Do.LOSE
 
 
+def stands(view: View) -> bool:
+    """Whether a start is all that is to be done, and a place for it all that is missing."""
+    return not view.slot and decide(view) is None and decide(attrs.evolve(view, slot=True)) is Do.SPAWN
+
+
 def waits(view: View) -> bool:
-    """Whether something is to be done for which there is no place or no room."""
+    """Whether something is to be done for which there may be no room."""
     return bool(view.turn_open or view.prompts or view.line or view.wanted or view.life is Life.BACKOFF)
 
 
@@ -227,7 +232,7 @@ def wake_at(view: View) -> float:
     """When, at the latest, to look again though nothing was heard; 0 is never. Never in the past: `decide` acted."""
     if view.life in (Life.STARTING, Life.UP):
         times = [view.ending] if view.ending else [view.deadline, view.ask_due]
-    elif view.life is Life.BACKOFF and view.slot and not view.rest:
+    elif view.life is Life.BACKOFF and not view.rest:
         times = [view.until]
     else:
         times = []

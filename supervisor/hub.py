@@ -7,6 +7,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Protocol
 
 import attrs
@@ -57,7 +58,9 @@ class Kept(Protocol):
 class Hub:
     """What all agents of one supervisor share. `resting`: it goes, and takes the CLIs with it. `rouse` begins the task
     of an agent that has none. `unread`: those that were not read from disk yet; `took_in`: all that were there at the
-    start are; `failing`: those that an error came upon, until read anew. `line`: those that wait for a start."""
+    start are; `failing`: those that an error came upon, until read anew. `line`: those that stand in line for a start,
+    first come first, and whether each was called since there is a place for it. Who is called and does not start must
+    leave the line, so that the next is called."""
 
     home: Home
     boot: str
@@ -71,7 +74,7 @@ class Hub:
     unread: set[str] = attrs.Factory(set)
     took_in: bool = False
     failing: set[str] = attrs.Factory(set)
-    line: set[str] = attrs.Factory(set)
+    line: dict[str, bool] = attrs.Factory(dict)
     readers: trio.CapacityLimiter = attrs.Factory(lambda: trio.CapacityLimiter(READS_AT_ONCE))
     readings: trio.lowlevel.ParkingLot = attrs.Factory(trio.lowlevel.ParkingLot)
     files: int = 0
@@ -98,16 +101,42 @@ class Hub:
         return room
 
     def may_start(self, name: str) -> bool:
-        """Whether one more CLI may start now: STARTS_AT_ONCE at most are in their handshake."""
-        return name in self.starting or len(self.starting) < STARTS_AT_ONCE
+        """Whether one more CLI may start now: STARTS_AT_ONCE at most are in their handshake, and who stands in line
+        goes before who comes."""
+        if name in self.starting or name in self._first():
+            return True
+        return name not in self.line and len(self.line) < STARTS_AT_ONCE - len(self.starting)
+
+    def stand(self, name: str) -> None:
+        """It would start if there were a place: it is called once there is."""
+        self.line.setdefault(name, False)
+        self._call()
+
+    def leave(self, name: str) -> None:
+        """It does not want to start, or cannot: whoever stands behind it moves up."""
+        if self.line.pop(name, None) is not None:
+            self._call()
+
+    def begin(self, name: str) -> None:
+        """Its start begins, and takes a place until `started`."""
+        self.line.pop(name, None)
+        self.starting.add(name)
 
     def started(self, name: str) -> None:
         """A start is over, well or badly: the next in line may go."""
         if name in self.starting:
             self.starting.discard(name)
-            line, self.line = self.line, set()
-            for other in line & self.agents.keys():
-                self.agents[other].wake()
+            self._call()
+
+    def _first(self) -> list[str]:
+        """Those in line for whom there is a place."""
+        return list(islice(self.line, max(0, STARTS_AT_ONCE - len(self.starting))))
+
+    def _call(self) -> None:
+        for name in self._first():
+            if not self.line[name]:
+                self.line[name] = True
+                self.agents[name].wake()
 
     def was_read(self, name: str) -> None:
         """An agent was read from disk, or cannot be for now."""

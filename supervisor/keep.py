@@ -134,18 +134,24 @@ async def _keep(hub: Hub, watch: Watch, name: str) -> None:
         except Exception as error:
             _complain(hub, f"{name}: {error if isinstance(error, OSError) else traceback.format_exc()}", error)
             agent.forget()
-            hub.started(name)
+            _give_way(hub, name)
             hub.failing.add(name)
             await trio.sleep(RETRY_SECONDS)
         except BaseException:
             agent.forget()
             raise
     agent.forget()
-    hub.started(name)
+    _give_way(hub, name)
     hub.failing.discard(name)
     del hub.agents[name]
     watch.drop(name)
     _wake(hub, watch, name)
+
+
+def _give_way(hub: Hub, name: str) -> None:
+    """It holds no place of those that start, nor one in their line."""
+    hub.started(name)
+    hub.leave(name)
 
 
 def _complain(hub: Hub, text: str, error: Exception) -> None:

@@ -150,7 +150,9 @@ async def spawn(desk: Desk) -> None:
         return
     begun = False
     if desk.backend.transport == "stream":
-        desk.hub.starting.add(desk.home.name)
+        if not desk.hub.may_start(desk.home.name):
+            return  # somebody took the place since it was looked at
+        desk.hub.begin(desk.home.name)
     try:
         begun = await _spawn(desk)
     finally:

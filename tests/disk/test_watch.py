@@ -95,16 +95,25 @@ class Sleeper:
         self.woken += 1
 
 
-async def test_the_end_of_a_start_wakes_only_those_in_line(tmp_path: Path, nursery: trio.Nursery) -> None:
+async def test_the_end_of_a_start_wakes_the_next_in_line_and_no_other(tmp_path: Path, nursery: trio.Nursery) -> None:
     hub = Hub(Home(tmp_path), "boot", {}, nursery)
     agents = {f"a{n}": Sleeper() for n in range(9)}
     hub.agents.update(agents)  # type: ignore[arg-type]
     for n in range(STARTS_AT_ONCE):
         assert hub.may_start(f"a{n}")
-        hub.starting.add(f"a{n}")
+        hub.begin(f"a{n}")
     assert not hub.may_start("a8")
-    hub.line |= {"a7", "a8", "gone"}
+    for name in ("a8", "a7", "a8", "a6"):
+        hub.stand(name)
+    assert [name for name, agent in agents.items() if agent.woken] == []
     hub.started("a0")
     hub.started("a5")
-    assert [name for name, agent in agents.items() if agent.woken] == ["a7", "a8"]
-    assert hub.line == set()
+    assert [name for name, agent in agents.items() if agent.woken] == ["a8"], "one place is one call"
+    assert [name for name in agents if hub.may_start(name)] == ["a1", "a2", "a8"]
+    hub.leave("a8")
+    assert agents["a7"].woken == 1, "what was for another is passed on"
+    hub.begin("a7")
+    hub.leave("a3")
+    hub.started("a1")
+    assert {name: agent.woken for name, agent in agents.items() if agent.woken} == {"a8": 1, "a7": 1, "a6": 1}
+    assert list(hub.line) == ["a6"]

@@ -21,6 +21,7 @@ from supervisor.decide import (
     TakeOut,
     View,
     decide,
+    stands,
     waits,
     wake_at,
 )
@@ -334,3 +335,32 @@ def test_only_who_has_something_to_do_looks_whether_there_is_room() -> None:
         busy = attrs.evolve(at_rest, **more)
         assert waits(busy)
         assert wake_at(busy) > busy.now
+
+
+@pytest.mark.parametrize(
+    ("view", "stood"),
+    [
+        (attrs.evolve(BASE, prompts=P), True),
+        (attrs.evolve(BASE, turn_open=True), True),
+        (attrs.evolve(BASE, wanted=True), True),
+        (attrs.evolve(BASE, line=line(Verb.COMPACT)), True),
+        (attrs.evolve(BASE, life=Life.BACKOFF, until=100.0), True),
+        (attrs.evolve(BASE, life=Life.BACKOFF, until=101.0), False),
+        (attrs.evolve(BASE, prompts=P, room=False), False),
+        (attrs.evolve(BASE, prompts=P, rest=True), False),
+        (attrs.evolve(BASE, life=Life.STOPPED, prompts=P), False),
+        (BASE, False),
+    ],
+)
+def test_who_stands_in_line_could_start_at_once(view: View, stood: bool) -> None:
+    """One that could not would hold up those behind it; one that does not stand there would never be called."""
+    waiting = attrs.evolve(view, slot=False)
+    assert decide(waiting) is None
+    assert stands(waiting) is stood
+    assert not stands(view)
+
+
+def test_a_backoff_ends_in_time_while_others_start() -> None:
+    """It stands in line only from then on, so nobody calls it before."""
+    assert wake_at(attrs.evolve(BASE, life=Life.BACKOFF, until=101.0, slot=False)) == 101.0
+    assert wake_at(attrs.evolve(BASE, life=Life.BACKOFF, until=100.0, slot=False)) == 0.0
