@@ -49,12 +49,7 @@ async def run(home: Home, env: Mapping[str, str]) -> None:
     with trio.open_signal_receiver(*going) as signals:
         async with trio.open_nursery() as nursery:
             hub = Hub(home, boot_id(), dict(env), nursery, files=files)
-            watch = Watch(
-                home,
-                lambda name: _wake(hub, watch, name),
-                lambda name: _hear(hub, name),
-                lambda: nursery.start_soon(_look_at_all, hub, watch),
-            )
+            watch = Watch(home, lambda name: _wake(hub, watch, name), lambda name: _hear(hub, name))
             hub.rouse = lambda name: nursery.start_soon(_keep, hub, watch, name)
             nursery.start_soon(_children)
             nursery.start_soon(watch.run)
@@ -181,15 +176,14 @@ async def _children() -> None:
 
 
 async def _sweep(hub: Hub, watch: Watch) -> None:
-    """Now and then, look whether something changed unheard."""
+    """Now and then, and at once where the kernel lost something, look whether something changed unheard. What is lost
+    during a look is looked for by one more, however often that was."""
     while True:
-        await trio.sleep(SWEEP_SECONDS)
-        await _look_at_all(hub, watch)
-
-
-async def _look_at_all(hub: Hub, watch: Watch) -> None:
-    _find_again(hub, watch)
-    await _glance(hub, list(hub.agents))
+        with trio.move_on_after(SWEEP_SECONDS):
+            await watch.lost.wait()
+        watch.lost = trio.Event()
+        _find_again(hub, watch)
+        await _glance(hub, list(hub.agents))
 
 
 async def _sweep_blind(hub: Hub, watch: Watch) -> None:

@@ -25,13 +25,11 @@ _AGENTS = flags.CREATE | flags.MOVED_TO | flags.MOVED_FROM | flags.DELETE
 
 class Watch:
     """Calls `wake(name)` for an agent that is new, or whose orders changed, or that went, `hear(name)` for one whose
-    CLI wrote something, and `lost()` where the kernel had more to tell than it could keep. `blind`: those whose changes
-    nothing tells of; `deaf`: nothing tells of new agents either."""
+    CLI wrote something. `lost` is set where the kernel had more to tell than it could keep: who looks at all puts a new
+    one there first. `blind`: those whose changes nothing tells of; `deaf`: nothing tells of new agents either."""
 
-    def __init__(
-        self, home: Home, wake: Callable[[str], None], hear: Callable[[str], None], lost: Callable[[], None]
-    ) -> None:
-        self._lost = lost
+    def __init__(self, home: Home, wake: Callable[[str], None], hear: Callable[[str], None]) -> None:
+        self.lost = trio.Event()
         self._wake = wake
         self._hear = hear
         self._raw: set[int] = set()
@@ -96,7 +94,7 @@ class Watch:
                 await trio.sleep(1.0 / RATE)
             for event in self._inotify.read(timeout=0):
                 if event.mask & flags.Q_OVERFLOW:
-                    self._lost()
+                    self.lost.set()
                 elif event.wd == self._agents:
                     self._wake(event.name)
                 elif event.mask & flags.IGNORED:

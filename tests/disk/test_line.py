@@ -61,7 +61,7 @@ async def world(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[World]:
     for n in range(40):
         lay(home, f"a{n:02d}", past(0, stopped=False), spec=b'backend = "claude"\n')
     hub = Hub(home, "boot", {"ZOEFS_CLAUDE": str(cli), "HOME": str(tmp_path), "LANG": "x" * 200_000}, nursery)
-    watch = Watch(home, lambda name: None, lambda name: None, lambda: None)
+    watch = Watch(home, lambda name: None, lambda name: None)
 
     def rouse(name: str) -> None:
         begun.append(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import attrs
@@ -13,11 +13,14 @@ import trio
 import trio.testing
 
 from supervisor.hub import STARTS_AT_ONCE, Hub
+from supervisor.keep import _sweep
 from supervisor.watch import Watch
 from tests.crowd import lay, past
 from zoefs.contract.home import Home
 from zoefs.contract.words import AgentName
 from zoefs.disk.layout import ensure
+
+QUEUED = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
 
 
 @attrs.frozen
@@ -26,7 +29,6 @@ class Ground:
     watch: Watch
     woken: list[str]
     heard: list[str]
-    lost: list[bool]
 
     async def told(self) -> None:
         """Return when all that happened was delivered: a change of our own is seen last."""
@@ -40,13 +42,13 @@ class Ground:
 
 @pytest.fixture
 async def ground(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Ground]:
-    home, woken, heard, lost = Home(tmp_path / "home"), list[str](), list[str](), list[bool]()
+    home, woken, heard = Home(tmp_path / "home"), list[str](), list[str]()
     ensure(home)
-    watch = Watch(home, woken.append, heard.append, lambda: lost.append(True))
+    watch = Watch(home, woken.append, heard.append)
     for name in ("a", "b", "c"):
         watch.add(lay(home, name, past(0)))
     nursery.start_soon(watch.run)
-    found = Ground(home, watch, woken, heard, lost)
+    found = Ground(home, watch, woken, heard)
     await found.told()
     woken.clear()
     yield found
@@ -117,3 +119,53 @@ async def test_the_end_of_a_start_wakes_the_next_in_line_and_no_other(tmp_path: 
     hub.started("a1")
     assert {name: agent.woken for name, agent in agents.items() if agent.woken} == {"a8": 1, "a7": 1, "a6": 1}
     assert list(hub.line) == ["a6"]
+
+
+@attrs.define
+class Looked(Sleeper):
+    """One that counts the looks at it, and sees to `then` at each."""
+
+    looks: int = 0
+    then: Callable[[], None] = lambda: None
+
+    def glance(self) -> None:
+        self.looks += 1
+        self.then()
+
+
+async def test_what_is_lost_during_a_look_at_all_is_looked_for_once_more(tmp_path: Path, nursery: trio.Nursery) -> None:
+    home = Home(tmp_path / "home")
+    ensure(home)
+    hub = Hub(home, "boot", {}, nursery)
+    watch = Watch(home, lambda name: None, lambda name: None)
+    agents = [Looked() for _ in range(250)]
+    hub.agents.update({f"a{n}": agent for n, agent in enumerate(agents)})  # type: ignore[misc]
+    first = agents[0]
+
+    def lose() -> None:
+        if first.looks == 1:
+            for _ in range(50):
+                watch.lost.set()
+
+    first.then = lose
+    watch.lost.set()
+    nursery.start_soon(_sweep, hub, watch)
+    with trio.fail_after(60):
+        while first.looks < 2:
+            await trio.lowlevel.checkpoint()
+    await trio.testing.wait_all_tasks_blocked(0.05)
+    assert {agent.looks for agent in agents} == {2}
+    nursery.cancel_scope.cancel()
+    watch.close()
+
+
+async def test_the_kernel_says_that_it_lost_something(ground: Ground) -> None:
+    first, second = (ground.home.agent(AgentName("a")).new / name for name in ("x", "y"))
+    first.touch()
+    for _ in range(QUEUED // 2 + 10):
+        os.rename(first, second)
+        os.rename(second, first)
+    assert not ground.watch.lost.is_set()
+    with trio.fail_after(60):
+        await ground.watch.lost.wait()
+    await ground.told()
