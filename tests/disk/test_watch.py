@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from supervisor.hub import STARTS_AT_ONCE, Hub
-from supervisor.keep import _sweep
+from supervisor.keep import SWEEP_SECONDS, _sweep
 from supervisor.watch import Watch
 from tests.crowd import lay, past
 from zoefs.contract.home import Home
@@ -133,7 +133,9 @@ class Looked(Sleeper):
         self.then()
 
 
-async def test_what_is_lost_during_a_look_at_all_is_looked_for_once_more(tmp_path: Path, nursery: trio.Nursery) -> None:
+async def test_what_is_lost_during_a_look_at_all_is_looked_for_once_more(
+    tmp_path: Path, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
     home = Home(tmp_path / "home")
     ensure(home)
     hub = Hub(home, "boot", {}, nursery)
@@ -150,11 +152,10 @@ async def test_what_is_lost_during_a_look_at_all_is_looked_for_once_more(tmp_pat
     first.then = lose
     watch.lost.set()
     nursery.start_soon(_sweep, hub, watch)
-    with trio.fail_after(60):
-        while first.looks < 2:
-            await trio.lowlevel.checkpoint()
-    await trio.testing.wait_all_tasks_blocked(0.05)
+    await trio.sleep(SWEEP_SECONDS / 2)
     assert {agent.looks for agent in agents} == {2}
+    await trio.sleep(SWEEP_SECONDS)
+    assert {agent.looks for agent in agents} == {3}
     nursery.cancel_scope.cancel()
     watch.close()
 
