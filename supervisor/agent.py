@@ -119,8 +119,7 @@ class Agent(Desk):
                 await self.called.wait()
 
     async def load(self) -> None:
-        self.born = read_text(self.home.born)
-        if not self.born:
+        if read_text(self.home.born) != self.born:
             raise Gone
         path = self.hub.home.journal(self.home.name)
         history = await trio.to_thread.run_sync(load, path, self.home.snapshot, self.born, limiter=self.hub.readers)

@@ -23,7 +23,7 @@ from supervisor.process import become_subreaper, keeper_lives, reap
 from supervisor.watch import Watch
 from zoefs.contract.home import HEARTBEAT_SECONDS, Home
 from zoefs.contract.words import AgentName, is_agent_name
-from zoefs.disk.files import names
+from zoefs.disk.files import names, read_text
 from zoefs.disk.journal import Sizes, Writer, recent
 from zoefs.disk.lock import beat, take
 from zoefs.disk.process import boot_id, raise_descriptor_limit
@@ -77,10 +77,11 @@ def find(hub: Hub, watch: Watch) -> None:
 def _meet(hub: Hub, watch: Watch, name: str) -> bool:
     """Know the agent of this name, if there is one."""
     home = hub.home.agent(AgentName(name))
-    if not home.born.exists():
+    born = read_text(home.born)  # before it is watched: should another take its place, that is seen when it is read
+    if not born:
         return False
     agent = Agent(home, hub)
-    agent.rests = True
+    agent.born, agent.rests = born, True
     hub.agents[name] = agent
     hub.unread.add(name)
     watch.add(home)

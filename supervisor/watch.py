@@ -58,10 +58,12 @@ class Watch:
                     self._raw.add(wd)
 
     def drop(self, name: str) -> None:
-        """Watch an agent no longer: its directory was moved away."""
+        """Watch an agent no longer: its directory was moved away. Under another name it may be watched already."""
         self.blind.discard(name)
         for wd in self._watches.pop(name, ()):
-            self._names.pop(wd, None)
+            if self._names.get(wd) != name:
+                continue
+            del self._names[wd]
             self._raw.discard(wd)
             if self._inotify is not None:
                 with contextlib.suppress(OSError):
