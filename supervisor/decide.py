@@ -19,6 +19,8 @@ from zoefs.contract.words import OnLost, Verb
 
 NO_ROOM_SECONDS = 1.0
 """How often to look whether a full disk has room again."""
+COMING_SECONDS = 1.0
+"""How often to look whether a mount settled the bytes of the open turn's prompt: it may take them away."""
 
 
 @attrs.frozen
@@ -238,4 +240,6 @@ def wake_at(view: View) -> float:
         times = []
     if not view.room and waits(view):
         times.append(view.now + NO_ROOM_SECONDS)
+    if view.turn_open and view.prompt is Bytes.COMING:
+        times.append(view.now + COMING_SECONDS)
     return min((t for t in times if t > view.now), default=0.0)

@@ -364,3 +364,19 @@ def test_a_backoff_ends_in_time_while_others_start() -> None:
     """It stands in line only from then on, so nobody calls it before."""
     assert wake_at(attrs.evolve(BASE, life=Life.BACKOFF, until=101.0, slot=False)) == 101.0
     assert wake_at(attrs.evolve(BASE, life=Life.BACKOFF, until=100.0, slot=False)) == 0.0
+
+
+@pytest.mark.parametrize(("life", "transport"), [(Life.UP, "stream"), (Life.BACKOFF, "stream"), (Life.RESTING, "turn")])
+def test_bytes_that_are_to_come_are_looked_for(life: Life, transport: str) -> None:
+    """A mount that settles what a power cut left may take them away, and no order tells of that."""
+    view = attrs.evolve(BASE, life=life, transport=transport, alive=True, turn_open=True, until=200.0)
+    coming = attrs.evolve(view, prompt=Bytes.COMING)
+    assert decide(coming) is None
+    assert coming.now < wake_at(coming) <= coming.now + 1.0
+
+
+def test_an_exec_turn_whose_bytes_were_taken_away_is_lost() -> None:
+    view = attrs.evolve(BASE, transport="turn", turn_open=True, prompt=Bytes.COMING)
+    assert decide(view) is None
+    assert wake_at(view) > view.now
+    assert decide(attrs.evolve(view, prompt=Bytes.GONE)) is Do.LOSE
