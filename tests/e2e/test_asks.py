@@ -256,6 +256,9 @@ def test_after_a_kill_of_the_cli_its_ask_is_gone_and_its_id_refused(both: Both) 
     agent = both.make()
     agent.prompt("k1", "[[bash:touch made]] then say it")
     ask = agent.ask()
+    if both.kind.continues:  # claude may ask before it has written the prompt to its record, and cannot resume then
+        records, name = both.tree.home.parent / "config/projects", f"*{agent.read('session').strip()}.jsonl"
+        wait_for(lambda: any("[[bash:touch" in one.read_text() for one in records.rglob(name)), "its record has it")
     agent.kill_cli()
     assert agent.refused(f"allow {ask}") in ("ESTALE", "EBUSY")
     if both.kind.continues:
