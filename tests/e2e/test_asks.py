@@ -13,6 +13,7 @@ import pytest
 from tests.e2e.both import Agent, Both, files, gate, in_tool, open_gate
 from tests.e2e.reading import alive, kill
 from tests.living import wait_for
+from zoefs.disk.files import read
 
 pytestmark = pytest.mark.real_cli
 
@@ -258,7 +259,7 @@ def test_after_a_kill_of_the_cli_its_ask_is_gone_and_its_id_refused(both: Both) 
     ask = agent.ask()
     if both.kind.continues:  # claude may ask before it has written the prompt to its record, and cannot resume then
         records, name = both.tree.home.parent / "config/projects", f"*{agent.read('session').strip()}.jsonl"
-        wait_for(lambda: any("[[bash:touch" in one.read_text() for one in records.rglob(name)), "its record has it")
+        wait_for(lambda: any(b"[[bash:touch" in (read(one) or b"") for one in records.rglob(name)), "its record has it")
     agent.kill_cli()
     assert agent.refused(f"allow {ask}") in ("ESTALE", "EBUSY")
     if both.kind.continues:
