@@ -23,6 +23,7 @@ from zoefs.contract.home import Home
 from zoefs.contract.words import Exit
 from zoefs.disk.files import read
 from zoefs.disk.lock import Holder, holder
+from zoefs.disk.mounts import mounts
 from zoefs.disk.process import Mark, lives
 
 _CODE = {
@@ -152,11 +153,8 @@ def finish(mark: Mark, number: signal.Signals, seconds: float) -> bool:
 
 
 def is_mounted(path: Path) -> bool:
-    """Whether something is mounted at `path`, by the kernel's list, without touching it (source: proc(5))."""
-    name = os.fsencode(path)
-    for char in b"\\ \t\n":
-        name = name.replace(bytes([char]), b"\\%03o" % char)
-    return any(line.split(b" ")[4] == name for line in Path("/proc/self/mountinfo").read_bytes().splitlines())
+    """Whether something is mounted at `path`, by the kernel's list, without touching it."""
+    return any(mount.path == path for mount in mounts())
 
 
 def detach(path: Path) -> bool:

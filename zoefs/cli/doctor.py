@@ -30,6 +30,7 @@ from zoefs.contract.home import LAYOUT, Home
 from zoefs.contract.spec import Spec
 from zoefs.contract.words import Exit
 from zoefs.disk.files import read_text
+from zoefs.disk.mounts import mounts
 from zoefs.disk.process import environment
 
 PATIENCE = 4.0
@@ -145,8 +146,7 @@ def is_dead(path: Path) -> str | None:
 
 def stale(place: Place) -> Told:
     """Whether a killed daemon left a mount of zoefs anywhere."""
-    lines = (line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines())
-    points = [Path(words[4].replace("\\040", " ")) for words in lines if "fuse.zoefs" in words[6:]]
+    points = [mount.path for mount in mounts() if mount.type == "fuse.zoefs"]
     dead = [str(point) for point in points if is_dead(point)]
     if dead:
         return State.FAIL, f"dead mounts: {' '.join(dead)}; take each away by fusermount3 -uz PATH"

@@ -14,22 +14,15 @@ import time
 from pathlib import Path
 
 from zoefs.contract.refusal import Refusal
+from zoefs.disk.mounts import mounts
 
 HELPER_SECONDS = 0.5
 _DEAD = (errno.ENOTCONN, errno.ECONNABORTED)
 
 
 def mounts_at(path: Path) -> int:
-    """How many mounts are stacked at `path`, dead ones included (source: proc(5), mountinfo)."""
-    wanted = str(path)
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    return sum(_unescape(line.split()[4]) == wanted for line in lines)
-
-
-def _unescape(text: str) -> str:
-    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        text = text.replace(code, character)
-    return text
+    """How many mounts are stacked at `path`, dead ones included."""
+    return sum(mount.path == path for mount in mounts())
 
 
 def is_dead(path: Path) -> bool:
