@@ -24,8 +24,9 @@ from zoefs.cli.tree import PATIENCE, Tree, within
 from zoefs.cli.watch import AGAIN
 from zoefs.cli.where import mount_option
 from zoefs.contract.events import Event, Kind, decode_lines
-from zoefs.contract.home import first_of
+from zoefs.contract.home import segment_of
 from zoefs.contract.words import Exit
+from zoefs.disk.segments import older
 
 CHUNK = 1 << 17
 """Bytes of one read: what a FUSE mount gives at once."""
@@ -79,11 +80,11 @@ class Journal:
         journal = self._tree.mount / "log" / "agents" / f"{self._name}.jsonl"
 
         def look() -> list[Event]:
-            firsts = sorted(first for n in os.listdir(journal.parent) if (first := first_of(journal, n)) is not None)
+            firsts = older(journal)
             events: list[Event] = []
             for first, end in zip(firsts, [*firsts[1:], before], strict=True):
                 if end > self.seq + 1 and first < before:
-                    events += decode_lines(journal.with_name(f"{journal.name}.{first:012d}").read_bytes())[0]
+                    events += decode_lines(segment_of(journal, first).read_bytes())[0]
             return [event for event in events if self.seq < event.seq < before]
 
         with contextlib.suppress(OSError, TimeoutError):
