@@ -19,7 +19,7 @@ from zoefs.contract.home import Home
 from zoefs.contract.words import AgentName, is_agent_name
 from zoefs.disk.files import read, read_text
 from zoefs.disk.lock import holder
-from zoefs.disk.process import environment, stat_fields
+from zoefs.disk.process import environment, stat_fields, ticks
 
 REMEMBERED = 4096
 """Processes whose agent is kept in mind."""
@@ -77,7 +77,7 @@ class Openers:
 
     def remembered(self, pid: int) -> tuple[bool, Found | None]:
         """Whether this very process was looked for before, and what was found. Reads one small file."""
-        key = _key(stat_fields(pid)) if pid > 0 else 0
+        key = ticks(stat_fields(pid)) if pid > 0 else 0
         return ((pid, key) in self._known, self._known.get((pid, key)))
 
     def find(self, pid: int) -> Found | None:
@@ -99,7 +99,7 @@ class Openers:
         supervisor = holder(self._home.supervisor_lock)
         while pid > 0:
             fields = stat_fields(pid)
-            start = _key(fields)
+            start = ticks(fields)
             if not start:
                 return False, INVISIBLE
             if (pid, start) in self._known:
@@ -121,8 +121,3 @@ class Openers:
         if len(self._known) + len(walked) > REMEMBERED:
             self._known.clear()
         self._known.update(dict.fromkeys(walked, found))
-
-
-def _key(fields: list[str]) -> int:
-    """The start time that tells a process from a later one of the same pid; 0 where there is none."""
-    return int(fields[19]) if len(fields) > 19 else 0

@@ -52,7 +52,12 @@ def stat_fields(pid: int) -> list[str]:
 def start_time(pid: int) -> int:
     """When the process started, in clock ticks since boot; 0 where there is no such process, or only a zombie."""
     fields = stat_fields(pid)
-    return int(fields[19]) if len(fields) > 19 and fields[0] not in "ZX" else 0
+    return ticks(fields) if fields and fields[0] not in "ZX" else 0
+
+
+def ticks(fields: list[str]) -> int:
+    """When the process started of which stat_fields are these, a zombie too, in clock ticks since boot; 0 of none."""
+    return int(fields[19]) if len(fields) > 19 else 0
 
 
 def mark_of(pid: int) -> Mark:
