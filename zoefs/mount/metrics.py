@@ -60,17 +60,11 @@ class Metrics:
         """The text, of this second. `of_all`: these are all agents there are."""
         if self._text and time.monotonic() - self._made <= FRESH_SECONDS:
             return self._text
-        text = b"".join(self._family(row, views) for row in FAMILIES.values())
+        seen = Seen(self, views, self.totals(views))
+        text = b"".join(_family(row, seen) for row in FAMILIES.values())
         if of_all:
             self._text, self._made = text, time.monotonic()
         return text
-
-    def _family(self, row: Family, views: Sequence[View]) -> bytes:
-        lines = [f"# HELP {row.name} {row.doc}", f"# TYPE {row.name} {row.kind}"]
-        for value, number in row.look(self, views):
-            label = f'{{{row.label}="{value}"}}' if row.label else ""
-            lines.append(f"{row.name}{label} {number:{WIDTH}.10g}")
-        return "".join(line + "\n" for line in lines).encode()
 
     def totals(self, views: Sequence[View]) -> Totals:
         """Of the agents that are and of those that were."""
@@ -79,29 +73,28 @@ class Metrics:
             found.add(view)
         return found
 
-    def statuses(self, views: Sequence[View]) -> Samples:
-        """How many agents have each status."""
-        counted = collections.Counter(view.status for view in views)
-        return [(status, counted[status]) for status in Status]
-
-    def turns(self, views: Sequence[View]) -> Samples:
-        """How many turns ended so."""
-        counted = self.totals(views).turns
-        return [(how, counted[how]) for how in How]
-
-    def tokens(self, views: Sequence[View]) -> Samples:
-        """Tokens into the models and out of them."""
-        found = self.totals(views)
-        return [("in", found.tokens_in), ("out", found.tokens_out)]
-
     def heartbeat(self) -> Samples:
         """No sample where there never was a supervisor."""
         beat = holder(self._home.supervisor_lock).beat
         return [("", max(0.0, time.time() - beat))] if beat else []
 
-    def lag(self, views: Sequence[View]) -> Samples:
+
+@attrs.frozen
+class Seen:
+    """What one text is made from; `totals` are those of `views` and of the agents that were."""
+
+    metrics: Metrics
+    views: Sequence[View]
+    totals: Totals
+
+    def statuses(self) -> Samples:
+        """How many agents have each status."""
+        counted = collections.Counter(view.status for view in self.views)
+        return [(status, counted[status]) for status in Status]
+
+    def lag(self) -> Samples:
         """0 where every journal is taken in."""
-        unread = [view.unread_since() for view in views]
+        unread = [view.unread_since() for view in self.views]
         oldest = min((since for since in unread if since), default=0.0)
         return [("", max(0.0, time.time() - oldest) if oldest else 0.0)]
 
@@ -113,53 +106,68 @@ class Family:
     name: str
     kind: str
     doc: str
-    look: Callable[[Metrics, Sequence[View]], Samples]
+    look: Callable[[Seen], Samples]
     label: str = ""
+
+
+def _family(row: Family, seen: Seen) -> bytes:
+    lines = [f"# HELP {row.name} {row.doc}", f"# TYPE {row.name} {row.kind}"]
+    for value, number in row.look(seen):
+        label = f'{{{row.label}="{value}"}}' if row.label else ""
+        lines.append(f"{row.name}{label} {number:{WIDTH}.10g}")
+    return "".join(line + "\n" for line in lines).encode()
 
 
 FAMILIES: dict[str, Family] = {
     row.name: row
     for row in (
-        Family("zoefs_agents", "gauge", "Agents by status.", Metrics.statuses, "status"),
+        Family("zoefs_agents", "gauge", "Agents by status.", Seen.statuses, "status"),
         Family(
             "zoefs_queued_prompts",
             "gauge",
             "Prompts that wait.",
-            lambda metrics, views: [("", sum(len(view.prompts()) for view in views))],
+            lambda seen: [("", sum(len(view.prompts()) for view in seen.views))],
         ),
-        Family("zoefs_turns_total", "counter", "Turns ended since this mount started.", Metrics.turns, "how"),
+        Family(
+            "zoefs_turns_total",
+            "counter",
+            "Turns ended since this mount started.",
+            lambda seen: [(how, seen.totals.turns[how]) for how in How],
+            "how",
+        ),
         Family(
             "zoefs_restarts_total",
             "counter",
             "Restarts of CLIs that died.",
-            lambda metrics, views: [("", metrics.totals(views).restarts)],
+            lambda seen: [("", seen.totals.restarts)],
         ),
         Family(
             "zoefs_cost_usd_total",
             "counter",
             "Dollars spent, told or estimated.",
-            lambda metrics, views: [("", metrics.totals(views).usd)],
+            lambda seen: [("", seen.totals.usd)],
         ),
         Family(
             "zoefs_tokens_total",
             "counter",
             "Tokens spent.",
-            Metrics.tokens,
+            lambda seen: [("in", seen.totals.tokens_in), ("out", seen.totals.tokens_out)],
             "direction",
         ),
         Family(
             "zoefs_operations_total",
             "counter",
             "Requests to this mount.",
-            lambda metrics, views: sorted(metrics.operations.items()),
+            lambda seen: sorted(seen.metrics.operations.items()),
             "kind",
         ),
         Family(
             "zoefs_refusals_total",
             "counter",
             "Errors that this mount answered.",
-            lambda metrics, views: [
-                (errno.errorcode.get(number, str(number)), count) for number, count in sorted(metrics.refusals.items())
+            lambda seen: [
+                (errno.errorcode.get(number, str(number)), count)
+                for number, count in sorted(seen.metrics.refusals.items())
             ],
             "errno",
         ),
@@ -167,19 +175,19 @@ FAMILIES: dict[str, Family] = {
             "zoefs_tasks",
             "gauge",
             "Tasks of this mount: one for each request that waits, a read of `wait` above all, and a few more.",
-            lambda metrics, views: [("", trio.lowlevel.current_statistics().tasks_living)],
+            lambda seen: [("", trio.lowlevel.current_statistics().tasks_living)],
         ),
         Family(
             "zoefs_supervisor_heartbeat_age_seconds",
             "gauge",
             "Seconds since the supervisor's last heartbeat.",
-            lambda metrics, views: metrics.heartbeat(),
+            lambda seen: seen.metrics.heartbeat(),
         ),
         Family(
             "zoefs_event_lag_seconds",
             "gauge",
             "Seconds since the oldest write to a journal that this mount did not take in.",
-            Metrics.lag,
+            Seen.lag,
         ),
     )
 }
