@@ -68,6 +68,14 @@ class Passthrough:
                 place = tuple(map(os.fsdecode, parts))
                 self._guard.check(opener, what_of(place), place="/".join(place))
 
+    async def _directory(self, parent: int, name: bytes, pid: int, links: bool = True) -> Node:
+        """The directory in which this name may be made or removed; not one of symlinks alone, without `links`."""
+        directory = self.nodes.get(parent)
+        await self._permit(pid, (directory, name))
+        if directory.rule is Through.LINKS and not links:
+            raise OSError(errno.EPERM, "only symlinks can be made here")
+        return directory
+
     # -- looking ------------------------------------------------------------------------------------------------
 
     async def lookup(self, parent: int, name: bytes) -> Found:
@@ -108,10 +116,7 @@ class Passthrough:
 
     async def create(self, parent: int, name: bytes, mode: int, flags: int, pid: int) -> tuple[PassHandle, Found]:
         """Make a file, or open the one that is there, and open it."""
-        directory = self.nodes.get(parent)
-        await self._permit(pid, (directory, name))
-        if directory.rule is Through.LINKS:
-            raise OSError(errno.EPERM, "only symlinks can be made here")
+        directory = await self._directory(parent, name, pid, links=False)
         held, found = await self._workers.do(passwork.create, self.nodes, directory, name, mode, flags)
         told = self.nodes.told(directory, name, found)
         return self._opened(self.nodes.get(told.number), held, flags), told
@@ -135,24 +140,19 @@ class Passthrough:
 
     async def mknod(self, parent: int, name: bytes, mode: int, pid: int) -> Found:
         """Make a file, a FIFO or a socket's name; no device."""
-        directory = self.nodes.get(parent)
-        await self._permit(pid, (directory, name))
-        if stat.S_IFMT(mode) not in _MADE or directory.rule is Through.LINKS:
+        directory = await self._directory(parent, name, pid, links=False)
+        if stat.S_IFMT(mode) not in _MADE:
             raise OSError(errno.EPERM, "no such thing can be made here")
         return await self._make(directory, name, lambda held: passwork.make_file(held, name, mode))
 
     async def mkdir(self, parent: int, name: bytes, mode: int, pid: int) -> Found:
         """Make a directory."""
-        directory = self.nodes.get(parent)
-        await self._permit(pid, (directory, name))
-        if directory.rule is Through.LINKS:
-            raise OSError(errno.EPERM, "only symlinks can be made here")
+        directory = await self._directory(parent, name, pid, links=False)
         return await self._make(directory, name, lambda held: passwork.make_directory(held, name, mode))
 
     async def symlink(self, parent: int, name: bytes, target: bytes, pid: int) -> Found:
         """Make a symlink, wherever it leads: nobody here follows it."""
-        directory = self.nodes.get(parent)
-        await self._permit(pid, (directory, name))
+        directory = await self._directory(parent, name, pid)
         return await self._make(directory, name, lambda held: os.symlink(target, name, dir_fd=held.fd))
 
     async def link(self, number: int, parent: int, name: bytes, pid: int) -> Found:
@@ -167,14 +167,12 @@ class Passthrough:
 
     async def unlink(self, parent: int, name: bytes, pid: int) -> None:
         """Remove a name."""
-        directory = self.nodes.get(parent)
-        await self._permit(pid, (directory, name))
+        directory = await self._directory(parent, name, pid)
         await self._workers.do(passwork.remove, self.nodes, os.unlink, directory, name)
 
     async def rmdir(self, parent: int, name: bytes, pid: int) -> None:
         """Remove an empty directory."""
-        directory = self.nodes.get(parent)
-        await self._permit(pid, (directory, name))
+        directory = await self._directory(parent, name, pid)
         await self._workers.do(passwork.remove, self.nodes, os.rmdir, directory, name)
 
     async def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int, pid: int) -> None:
