@@ -18,7 +18,6 @@ from enum import StrEnum
 import attrs
 
 from zoefs.contract.asks import Ask, ask_of
-from zoefs.contract.backends import BACKENDS
 from zoefs.contract.events import Event, Kind
 from zoefs.contract.words import FATE_OF_TURN, FINAL, RECEIPTS_SHOWN, Fate, How, Reason, Status, Verb
 
@@ -512,12 +511,6 @@ def status_of(fold: Fold, waiting: Waiting = NOTHING_WAITS, transport: str = "")
     if busy and fold.inc == 0 and not fold.turn_open and transport == "stream":
         return Status.STARTING
     return Status.RUNNING if busy else Status.AWAIT
-
-
-def transport_of(backend: str) -> str:
-    """The transport of a backend by name; empty where there is no such row."""
-    row = BACKENDS.get(backend)
-    return row.transport if row else ""
 
 
 def queues(status: Status, reason: str) -> bool:
